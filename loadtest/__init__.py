@@ -1,1 +1,1 @@
-"""Measurements of a running server. Timings live here and in ``tools.bench``, never in a test."""
+"""Measurements of running servers. Timings belong here and in ``tools.bench``, not in tests."""

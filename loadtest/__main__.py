@@ -5,10 +5,10 @@
     python -m loadtest bfcl --url http://127.0.0.1:8000
     python -m loadtest workloads
 
-``run`` measures one server, ``compare`` several, in turn within one run, and prints how many times
-better than the baseline each is. ``bfcl`` asks all questions of the Berkeley Function-Calling
-Leaderboard's parts once, at temperature 0, one server or several. Every answer is checked. Tables
-go to the terminal; ``--out`` takes a folder for two CSV files and one JSON file.
+``run`` measures one server. ``compare`` measures several in turn and prints the ratio of each to
+the baseline. ``bfcl`` sends all questions of the Berkeley Function-Calling Leaderboard's parts
+once, at temperature 0, to one server or several. Every answer is checked. Tables are printed to the
+terminal; ``--out`` names a folder for two CSV files and one JSON file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from loadtest.workloads.bfcl import PARTS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 1 where nothing was measured."""
+    """The exit status: 1 if nothing was measured."""
     options = _parser().parse_args(arguments)
     if options.command == "workloads":
         print("\n".join(f"{name:16} {text}" for name, text in DESCRIPTIONS.items()))
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def text(finished: Report) -> str:
-    """What the terminal shows: Markdown tables, then whatever was wrong."""
+    """Output for the terminal: Markdown tables, then errors and notes."""
     parts = [summary_table(finished.summaries)]
     if finished.comparisons:
         parts.append(ratio_table(finished.comparisons))
@@ -83,12 +83,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("workloads", help="list the workloads")
     run = commands.add_parser("run", help="measure one server")
-    run.add_argument("--url", help="the server; by default one of this project's is started")
-    run.add_argument("--dialect", choices=DIALECTS, help="how it is told about constraints")
-    run.add_argument("--body", type=json.loads, default={}, help="JSON: fields of every request")
+    run.add_argument("--url", help="URL of the server (default: start one of this project)")
+    run.add_argument("--dialect", choices=DIALECTS, help="request format for constraints")
+    run.add_argument("--body", type=json.loads, default={}, help="JSON: fields added to requests")
     compare = commands.add_parser("compare", help="measure several servers in turn")
-    bfcl = commands.add_parser("bfcl", help="how many calls of functions are right")
-    bfcl.add_argument("--url", help="the server, without --server; by default one is started")
+    bfcl = commands.add_parser("bfcl", help="measure the share of correct function calls")
+    bfcl.add_argument("--url", help="URL of the server, without --server (default: start one)")
     for each in (compare, bfcl):
         _add_servers(each)
     for each in (run, compare, bfcl):
@@ -106,14 +106,14 @@ def _parser() -> argparse.ArgumentParser:
 def _add_servers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server", action="append", default=[], metavar="NAME[=TARGET]",
-        help="a URL, 'leapjson', or a peer that is started; a name alone is its own target",
+        help="target: a URL, 'leapjson', or a peer to start; NAME alone is also the target",
     )  # fmt: skip
-    parser.add_argument("--baseline", help="the server others are compared with; the last one")
+    parser.add_argument("--baseline", help="server to compare with (default: the last one)")
     for option, metavar, text in (
-        ("--dialect", "NAME=DIALECT", "how a server is told about constraints"),
-        ("--body", "NAME=JSON", "fields of every request to a server"),
-        ("--setting", "NAME=KEY=VALUE", "a LEAPJSON_ variable of a server that is started"),
-        ("--instead", "NAME=WORKLOAD", "what a server is measured with in place of --workload"),
+        ("--dialect", "NAME=DIALECT", "a server's request format for constraints"),
+        ("--body", "NAME=JSON", "additional fields of every request to a server"),
+        ("--setting", "NAME=KEY=VALUE", "a LEAPJSON_ variable of a server started here"),
+        ("--instead", "NAME=WORKLOAD", "workload for one server in place of --workload"),
     ):
         parser.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
@@ -121,23 +121,23 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--workload", nargs="+", default=["character"], help="see 'workloads'")
-    add("--clients", type=int, nargs="+", default=[], help="closed loops; 1 8 32 without --rate")
-    add("--rate", type=float, nargs="+", default=[], help="Poisson arrivals a second")
-    add("--requests", type=int, default=16, help="of a round; of a closed loop at least 2 a client")
+    add("--clients", type=int, nargs="+", default=[], help="closed loops (default: 1 8 32)")
+    add("--rate", type=float, nargs="+", default=[], help="Poisson arrivals per second")
+    add("--requests", type=int, default=16, help="requests a round; at least 2 for each client")
     add("--repeats", type=int, default=3, help="rounds of each workload and load")
-    add("--warm-up", type=int, default=8, help="requests before a workload is measured")
+    add("--warm-up", type=int, default=8, help="warm-up requests for each server and workload")
     add("--cache", choices=("warm", "cold"), default="warm", help="cold: every schema is new")
     add("--temperature", type=float, default=1.0)
     add("--seed", type=int, default=0)
-    add("--model", help="what requests name; by default the first model that a server lists")
-    add("--model-folder", type=Path, help="what servers that are started serve, or a GGUF file")
+    add("--model", help="model named in requests (default: the first one that a server lists)")
+    add("--model-folder", type=Path, help="model folder or GGUF file for servers started here")
     add("--one-at-a-time", action="store_true", help="start a server for each turn, then stop it")
-    add("--api-key", default=os.environ.get("OPENAI_API_KEY"), help="or OPENAI_API_KEY")
-    add("--out", type=Path, help="folder for CSV, JSON and a page")
+    add("--api-key", default=os.environ.get("OPENAI_API_KEY"), help="default: $OPENAI_API_KEY")
+    add("--out", type=Path, help="folder for CSV and JSON files")
 
 
 def _arms(options: argparse.Namespace) -> list[Arm]:
-    """Raises ValueError where an option does not fit."""
+    """The servers to measure. Raises ValueError for invalid options."""
     if options.command == "run":
         where = target(options.url or "leapjson")
         return [arm("server", where, options.dialect, body=options.body)]
@@ -146,7 +146,7 @@ def _arms(options: argparse.Namespace) -> list[Arm]:
         given = [f"server={options.url or 'leapjson'}"]
     servers = dict(_split(each) for each in given)
     if not servers:
-        raise ValueError("name what is compared: --server leapjson --server NAME=URL")
+        raise ValueError("no servers to compare: use --server leapjson --server NAME=URL")
     if len(servers) < len(given):
         raise ValueError("two servers have one name; give them names: --server NAME=TARGET")
     dialects, bodies, instead, settings = (
@@ -171,7 +171,7 @@ def _arms(options: argparse.Namespace) -> list[Arm]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """``NAME=VALUE``; a URL or a name alone stands for both."""
+    """Split ``NAME=VALUE``; a URL or a name alone is both name and value."""
     name, equals, value = text.partition("=")
     return (name, value) if equals and "://" not in name else (text, text)
 
@@ -189,7 +189,7 @@ def _by_name(given: Sequence[str], servers: Container[str], option: str) -> dict
 def _object(text: str) -> list[tuple[str, object]]:
     value = json.loads(text)
     if not isinstance(value, dict):
-        raise ValueError(f"--body takes a JSON object, and {text} is none")
+        raise ValueError(f"--body takes a JSON object; {text} is not one")
     return list(value.items())
 
 
@@ -228,9 +228,8 @@ def _baseline(options: argparse.Namespace, arms: Sequence[Arm]) -> str | None:
 
 def _about(plan: Plan, arguments: Sequence[str] | None, started: datetime) -> dict[str, str]:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    for place, each in enumerate(given[:-1]):
-        if each == "--api-key":
-            given[place + 1] = "..."
+    if plan.api_key:
+        given = [each.replace(plan.api_key, "...") for each in given]
     return {
         "command": "python -m loadtest " + shlex.join(given),
         "started": started.isoformat(timespec="seconds"),

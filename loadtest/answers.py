@@ -17,24 +17,24 @@ Outcome = Verdict | Literal["refused", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of one request. Seconds count from its due time, so they include late sending."""
+    """The outcome of one request. Times are seconds since it was due, so they include delays."""
 
     task: str
     outcome: Outcome
     seconds: float
-    """Until the last byte."""
+    """Time until the last byte."""
     first: float | None = None
-    """Until the first chunk with text or a call in it (time to first token)."""
+    """Time to first token: the first chunk with text or a call."""
     gaps: tuple[float, ...] = ()
-    """Between such chunks; one may carry several tokens."""
+    """Times between such chunks; a chunk may have several tokens."""
     tokens: int = 0
     counted: bool = True
-    """The server reported the number of tokens; otherwise ``tokens`` is the number of chunks."""
+    """Whether the server reported the number of tokens; if not, ``tokens`` counts chunks."""
     forward_passes: int | None = None
     leapt: int | None = None
     drafted: int | None = None
     right: int | None = None
-    """Right parts, of ``parts``; None for a request without a right answer."""
+    """Number of correct parts, of ``parts``; None if the request has no expected answer."""
     parts: int = 0
     text: str = ""
     detail: str = ""
@@ -42,7 +42,7 @@ class Answer:
 
     @property
     def complete(self) -> bool:
-        """An answer came, right or wrong."""
+        """Whether an answer arrived, right or wrong."""
         return self.outcome not in ("refused", "failed")
 
 
@@ -53,7 +53,7 @@ def failed(request: Request, seconds: float, why: str, outcome: Outcome = "faile
 
 
 def read_answer(request: Request, due: float, exchange: Exchange) -> Answer:
-    """Judge a whole exchange. Call it after the measurement: parsing and judging take time."""
+    """Check a complete answer. Call it after the measurement: parsing and checking take time."""
     seconds = exchange.ended - due
     if exchange.status != 200:
         outcome: Outcome = "refused" if 400 <= exchange.status < 500 else "failed"
@@ -66,7 +66,7 @@ def read_answer(request: Request, due: float, exchange: Exchange) -> Answer:
     except (ValueError, KeyError, TypeError) as error:
         return failed(request, seconds, f"not a stream of chunks: {error!r}")
     if stream.error is not None or stream.finish_reason is None:
-        return failed(request, seconds, stream.error or "the stream broke off")
+        return failed(request, seconds, stream.error or "the stream ended early")
     times, usage = stream.times, stream.usage
     details = usage.get("completion_tokens_details") or {}
     content = stream.content()
@@ -90,7 +90,7 @@ def read_answer(request: Request, due: float, exchange: Exchange) -> Answer:
 
 
 def _events(exchange: Exchange) -> Iterator[tuple[float, Any]]:
-    """Every event's JSON with the time at which its last byte came (server-sent events)."""
+    """JSON of every server-sent event, and the time when its last byte arrived."""
     rest = b""
     for moment, piece in exchange.pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -102,7 +102,7 @@ def _events(exchange: Exchange) -> Iterator[tuple[float, Any]]:
 
 @dataclass(slots=True)
 class _Stream:
-    """The chunks put together."""
+    """Collects the chunks of a stream."""
 
     times: list[float] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
@@ -120,7 +120,7 @@ class _Stream:
         for choice in event.get("choices", ()):
             delta = choice.get("delta") or {}
             carries = self._take_calls(delta.get("tool_calls") or ())
-            if piece := delta.get("content") or choice.get("text"):  # the latter of completions
+            if piece := delta.get("content") or choice.get("text"):  # ``text`` in /v1/completions
                 self.text.append(piece)
                 carries = True
             if carries or delta.get("reasoning_content") or delta.get("reasoning"):

@@ -1,8 +1,8 @@
-"""HTTP for load generation: one connection, one request at a time, every piece with its time.
+"""HTTP client for load generation: one request at a time, with the arrival time of every piece.
 
-Timing many streams must not cost what is being timed: a piece costs some 15 us here (with uvloop)
-and some 100 us in httpx, which on a machine that the server shares would be paid by whoever
-streams in the smallest pieces. The parser is httptools', which uvicorn uses, too.
+The client must use little CPU time, since it may share a machine with the server: a piece takes
+some 15 us here (with uvloop) and some 100 us in httpx, which would slow down servers that stream
+small pieces. The parser is httptools, as in uvicorn.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import httptools
 
 
 class NoAnswerError(Exception):
-    """The connection failed before the answer was whole."""
+    """The connection failed before the answer was complete."""
 
 
 @dataclass(slots=True)
 class Exchange:
-    """A request's answer. Times are ``time.perf_counter`` seconds."""
+    """The answer to a request. Times are ``time.perf_counter`` seconds."""
 
     sent: float
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     """Names in lower case."""
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
-    """When each piece of the body arrived."""
+    """Pieces of the body with their arrival times."""
     ended: float = 0.0
 
     @property
@@ -39,7 +39,7 @@ class Exchange:
 
 
 class _Protocol(asyncio.Protocol):
-    """Feeds one answer at a time to the exchange that waits for it."""
+    """Parses one answer at a time into the pending exchange."""
 
     def __init__(self) -> None:
         self.transport: asyncio.WriteTransport | None = None
@@ -50,7 +50,7 @@ class _Protocol(asyncio.Protocol):
         self.answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.WriteTransport", transport)  # uvloop's is no subclass
+        self.transport = cast("asyncio.WriteTransport", transport)  # uvloop's is not a subclass
 
     def expect(self, exchange: Exchange) -> asyncio.Future[Exchange]:
         self._exchange, self.answering = exchange, False
@@ -92,7 +92,7 @@ class _Protocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if error is None and self._in_body:
-            self.on_message_complete()  # a body without a length ends with the connection
+            self.on_message_complete()  # without a length, the connection's end ends the body
         self._fail(f"the connection was closed: {error or 'by the server'}")
 
     def _fail(self, why: str) -> None:
@@ -101,7 +101,7 @@ class _Protocol(asyncio.Protocol):
 
 
 class Connection:
-    """One HTTP/1.1 connection to ``url``, opened when first used and again after it was lost."""
+    """One HTTP/1.1 connection to ``url``, opened on first use and reopened after it was lost."""
 
     def __init__(self, url: str, headers: dict[str, str] | None = None) -> None:
         parts = urlsplit(url)
@@ -115,10 +115,10 @@ class Connection:
         self._protocol: _Protocol | None = None
 
     async def post(self, path: str, body: bytes, seconds: float) -> Exchange:
-        """Send and wait for the whole answer. Raises ``NoAnswerError``, also after ``seconds``.
+        """Send and wait for the complete answer. Raises ``NoAnswerError``, also after ``seconds``.
 
-        The clock starts when a connection is open. One that was kept alive and is closed before
-        anything has come is opened again: servers close those that were idle for long.
+        ``Exchange.sent`` is set when the connection is open. If a reused connection is closed
+        before any response data, the request is sent again: servers close idle connections.
         """
         try:
             async with asyncio.timeout(seconds):

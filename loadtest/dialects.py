@@ -2,8 +2,8 @@
 
 A dialect makes the body of ``POST /v1/chat/completions`` from a ``Request``. All of them stream
 and ask for the usage at the end of the stream. Those that end in ``-json`` ask for calls as JSON in
-the answer's text: the same task for servers that hold a model to a schema and do not bring one to
-call functions without training for it.
+the answer's text: the same task for servers that enforce schemas, but cannot enforce function calls
+of models not trained for them.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Dialect:
     schema: Callable[[Mapping[str, Any]], Fields]
     pattern: Callable[[str], Fields] | None = None
     ignores_end: bool = False
-    """The server supports ``ignore_eos``."""
+    """Whether the server supports ``ignore_eos``."""
     calls_in_text: bool = False
 
     def asked(self, request: Request) -> Request:
-        """``request`` in the form that is sent and judged."""
+        """``request`` in the form that is sent and checked."""
         if self.calls_in_text and isinstance(request.constraint, Tools):
             return _in_text(request, request.constraint)
         return request
@@ -83,13 +83,13 @@ def _openai_schema(schema: Mapping[str, Any]) -> Fields:
 
 
 def _llama_cpp_schema(schema: Mapping[str, Any]) -> Fields:
-    """llama-cpp-python knows this form alone; llama.cpp's own server knows it, too."""
+    """llama-cpp-python supports only this form; llama.cpp's own server supports it, too."""
     return {"response_format": {"type": "json_object", "schema": dict(schema)}}
 
 
 @dataclass(frozen=True, slots=True)
 class _CallsInText:
-    """``expected`` of an answer whose calls are in its text."""
+    """Applies ``expected`` to an answer whose calls are in its text."""
 
     expected: Expected
 
@@ -105,15 +105,15 @@ class _CallsInText:
 
 
 def _in_text(request: Request, tools: Tools) -> Request:
-    """With the system message that our server writes for templates without tools."""
+    """``request`` with the system message that our server writes for templates without tools."""
     functions = [
         FunctionTool(each["name"], each.get("description"), each["parameters"])
         for each in tools.functions
     ]
-    told = template_input(Conversation(request.messages, functions), ChatFormat(tools=PLAIN))
+    rendered = template_input(Conversation(request.messages, functions), ChatFormat(tools=PLAIN))
     expected = None if request.expected is None else _CallsInText(request.expected)
     return replace(
-        request, messages=told.messages, constraint=_schema_of_calls(tools), expected=expected
+        request, messages=rendered.messages, constraint=_schema_of_calls(tools), expected=expected
     )
 
 
@@ -151,4 +151,4 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         )
     }
 )
-"""By name; ``openai`` is for any server that follows OpenAI's API."""
+"""Dialects by name; ``openai`` is for any server with OpenAI's API."""

@@ -1,4 +1,4 @@
-"""Sending a round of requests: by clients that wait for their answers, or as arrivals come."""
+"""Sends a round of requests: closed loop (clients wait for answers) or open loop (arrivals)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """So many clients, each sending its next request when its last one is answered."""
+    """A closed loop: each client sends its next request when the last one is answered."""
 
     clients: int
 
@@ -29,7 +29,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Poisson arrivals at so many a second, whether or not earlier ones are answered."""
+    """An open loop: Poisson arrivals at ``rate`` requests per second, regardless of answers."""
 
     rate: float
 
@@ -42,7 +42,7 @@ Load = Closed | Open
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request as it is sent, made before the clock runs."""
+    """A request and its serialised body, made before the measurement."""
 
     request: Request
     body: bytes
@@ -50,8 +50,8 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The answers to one list of requests, and the time from the first one's start to the last's
-    end."""
+    """The answers to one list of requests, and the seconds from the first request's start to the
+    last one's end."""
 
     answers: Sequence[Answer]
     seconds: float
@@ -79,7 +79,7 @@ async def drive(
 ) -> Round:
     """Send all ``requests`` under ``load``; answers are in the order of the requests.
 
-    ``seed`` draws the arrivals. Answers are read and judged after the last one has come.
+    ``seed`` determines the arrivals. Answers are parsed and checked after the last has arrived.
     """
     match load:
         case Closed(clients):
@@ -137,7 +137,7 @@ async def _open(
 
 
 async def _send(connection: Connection, each: Prepared, due: float | None) -> _Sent:
-    """``due`` None: now."""
+    """Send one request and wait for its answer; ``due`` None: it is due now."""
     start = time.perf_counter() if due is None else due
     try:
         exchange = await connection.post(PATH, each.body, TIMEOUT)

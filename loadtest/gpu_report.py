@@ -1,4 +1,4 @@
-"""``python3 -m loadtest.gpu_report``: the report of ``tools/bench/gpu_report``."""
+"""``python3 -m loadtest.gpu_report`` runs ``tools.bench.gpu_report``."""
 
 from __future__ import annotations
 

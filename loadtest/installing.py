@@ -1,4 +1,4 @@
-"""Commands that set up an environment of its own for something that is measured or tried."""
+"""Runs the commands that install separate environments for peers and clients."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _SHOWN_LINES = 5
 
 
 class NotInstalled(Exception):
-    """Packages cannot be had, or are not there yet; the message says why."""
+    """Packages are missing or cannot be installed; the message has the reason."""
 
 
 def run(arguments: Sequence[str], seconds: float = 3600) -> None:
-    """Run a command to its end. Raises ``NotInstalled`` with the last lines of its output."""
+    """Run a command. If it fails, raises ``NotInstalled`` with the last lines of its output."""
     try:
         done = subprocess.run(
             arguments, capture_output=True, text=True, timeout=seconds, check=False

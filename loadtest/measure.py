@@ -1,7 +1,7 @@
-"""The run: every arm at every workload and load, the arms in turn within each repetition.
+"""The run: every arm with every workload and load, the arms in turn within each repetition.
 
-Interleaving is what makes ratios fair on a machine whose speed drifts: what slows one arm down for
-a minute slows the others down as well. Which arm begins changes from repetition to repetition.
+Arms are interleaved because the speed of a machine drifts: a slow minute affects all arms alike.
+The first arm changes with every repetition.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from loadtest.targets import Arm, Target, running, served_model
 from loadtest.workloads import Nonces, Workload
 
 _SHARED_OFFSET = 1_200_000
-"""Between the numbers of arms that share a server: texts in rotation stay the same, generated
-documents do not, so that no arm finds the other's prompts in the prefix cache."""
+"""Offset between the numbers of arms that share a server. Rotating texts stay the same; generated
+documents differ, so that no arm finds another arm's prompts in the prefix cache."""
 MOST_REQUESTS = 1_200
-"""Of a round."""
+"""Maximum requests of a round."""
 _WARM_UP_CLIENTS = 8
 
 
@@ -43,18 +43,18 @@ class Plan:
     loads: Sequence[Load]
     repeats: int
     requests: int
-    """Of each round; a closed loop has at least two for each client, and a workload that ends has
-    no more than it has."""
+    """Requests of each round; at least two for each client of a closed loop, and at most the size
+    of a finite workload."""
     warm_up: int
-    """Requests to each arm and workload before it is first measured."""
+    """Warm-up requests for each arm and workload, before its first round."""
     run: str
-    """Tells the nonces of this run from those of others."""
+    """Part of all nonces, so that they differ from other runs'."""
     cache: Literal["warm", "cold"] = "warm"
-    """Cold: every request has a schema of its own, whatever the workload."""
+    """Cold: every request has a different schema, in all workloads."""
     temperature: float = 1.0
     seed: int = 0
     model: str | None = None
-    """What requests name; by default the first model that the server lists."""
+    """Model named in requests; by default the first one that the server lists."""
     api_key: str | None = None
 
     def size(self, load: Load) -> int:
@@ -85,29 +85,29 @@ class Results:
 
     rounds: dict[tuple[Cell, str], list[MeasuredRound]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """Reasons for what was not measured."""
+    """Arms and workloads that were not measured, with reasons."""
 
     @property
     def cells(self) -> list[Cell]:
         return list(dict.fromkeys(cell for cell, _ in self.rounds))
 
 
-class _NothingAnsweredError(Exception):
-    """A server cannot do a workload at all; the message has its error."""
+class _NoAnswersError(Exception):
+    """A server answered none of the warm-up requests; the message has its error."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A server while it runs."""
+    """A running server."""
 
     url: str
     model: str
     client: httpx.Client
-    """For requests that are not measured."""
+    """Client for requests that are not measured."""
 
 
 class Measurement:
-    """Carries out a plan; ``tell`` gets a line about each step."""
+    """Executes a plan; ``tell`` is called with a line about each step."""
 
     def __init__(
         self,
@@ -124,12 +124,12 @@ class Measurement:
         self._nonces = Nonces(plan.run)
         self._headers = {"authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
         self._warm: set[tuple[str, str]] = set()
-        self._hopeless: set[tuple[str, str]] = set()
+        self._unsupported: set[tuple[str, str]] = set()
         """Arms and workloads that are not measured; the notes have the reasons."""
         self.results = Results()
 
     def together(self, model: Path | None, logs: Path) -> Results:
-        """All servers run all the time. They are started here, each target once."""
+        """Measure with all servers running at the same time; starts each target once."""
         plan = self._plan
         with ExitStack() as stack, self._rounds() as stage:
             sites: dict[Target, _Site] = {}
@@ -145,7 +145,7 @@ class Measurement:
         return self.results
 
     def one_at_a_time(self, model: Path | None, logs: Path) -> Results:
-        """In each repetition every arm's server is started, measured, and stopped."""
+        """Start, measure and stop one server after the other, in each repetition."""
         plan = self._plan
         with self._rounds() as stage:
             for repeat in range(plan.repeats):
@@ -182,7 +182,7 @@ class Measurement:
         yield from (*arms[first:], *arms[:first])
 
     def _measure(self, arm: Arm, site: _Site, workload: Workload, load: Load, repeat: int) -> None:
-        if (arm.name, workload.name) in self._hopeless:
+        if (arm.name, workload.name) in self._unsupported:
             return
         cell = Cell(workload.name, load)
         mine = arm.instead or workload
@@ -193,8 +193,8 @@ class Measurement:
                 self._warm.add((arm.name, workload.name))
             numbers = self._numbers(arm, self._plan.loads.index(load), repeat, size)
             requests = self._prepare(arm, site, mine, numbers, (cell, repeat))
-        except (UnsupportedConstraintError, _NothingAnsweredError) as error:
-            self._hopeless.add((arm.name, workload.name))
+        except (UnsupportedConstraintError, _NoAnswersError) as error:
+            self._unsupported.add((arm.name, workload.name))
             self.results.notes.append(f"{arm.name}, {workload.name}: {error}")
             self._tell(self.results.notes[-1])
             return
@@ -217,12 +217,12 @@ class Measurement:
         load = Closed(min(_WARM_UP_CLIENTS, len(numbers)))
         result = self._run(self._connector(site), load, requests, 0)
         if not any(answer.complete for answer in result.answers):
-            raise _NothingAnsweredError(
+            raise _NoAnswersError(
                 f"none of the first requests was answered: {result.answers[0].detail}"
             )
 
     def _numbers(self, arm: Arm, load: int, repeat: int, size: int) -> range:
-        """No number twice on a server: not by loads, repetitions, nor arms that share it."""
+        """Numbers of requests, unique on a server for each load, repetition and arm."""
         sharing = [each.name for each in self._plan.arms if each.target == arm.target]
         rounds = 1 + load * self._plan.repeats + repeat
         start = sharing.index(arm.name) * _SHARED_OFFSET + rounds * MOST_REQUESTS
@@ -249,7 +249,7 @@ class Measurement:
 def run_blocking(
     connect: Callable[[], Connection], load: Load, requests: Sequence[Prepared], seed: int
 ) -> Round:
-    """``drive`` in an event loop of its own: uvloop's where it is installed, which costs less."""
+    """``drive`` in its own event loop: uvloop's if installed, since it uses less CPU time."""
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         return runner.run(drive(connect, load, requests, seed))
 
@@ -257,7 +257,7 @@ def run_blocking(
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
-    except ImportError:  # there is none for Windows
+    except ImportError:  # not available on Windows
         return None
     return uvloop.new_event_loop
 
@@ -270,11 +270,11 @@ def measure(
     one_at_a_time: bool = False,
     tell: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> Results:
-    """Carry out ``plan``; see ``Measurement``.
+    """Execute ``plan``; see ``Measurement``.
 
-    A workload that a server cannot do is noted, and the others are measured. Raises RuntimeError if
-    a server does not start, ``NotInstalled`` if its packages are missing, ValueError if it needs a
-    model.
+    A workload that a server does not support is noted; the others are measured. Raises RuntimeError
+    if a server does not start, ``NotInstalled`` if its packages are missing, ValueError if it needs
+    a model.
     """
     progress = open_screen(sys.stderr, still=True).progress
     run = Measurement(plan, run_blocking, tell, progress)

@@ -23,7 +23,7 @@ _ANSWER_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The figures of a run; ``about`` describes the machine and the command."""
+    """The results of a run; ``about`` describes the machine and the command."""
 
     about: Mapping[str, str]
     results: Results
@@ -37,7 +37,7 @@ def report(results: Results, about: Mapping[str, str], baseline: str | None) -> 
 
 
 def machine() -> dict[str, str]:
-    """The machine and the software of the load generator, which here is the servers' own."""
+    """The machine and software of the load generator; servers started here share them."""
     packages = {}
     for name in ("torch", "transformers", "leapjson"):
         try:
@@ -54,7 +54,7 @@ def machine() -> dict[str, str]:
 
 
 def write(report: Report, folder: Path) -> None:
-    """``summary.csv``, ``answers.csv`` and ``report.json`` into ``folder``."""
+    """Write ``summary.csv``, ``answers.csv`` and ``report.json`` to ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [_flat(asdict(each)) for each in report.summaries]
     _write_csv(folder / "summary.csv", list(rows[0]) if rows else [], rows)
@@ -64,7 +64,7 @@ def write(report: Report, folder: Path) -> None:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Everything but the texts of the answers."""
+    """The report as JSON, without the individual answers."""
     return {
         "about": dict(report.about),
         "notes": report.results.notes,
@@ -102,9 +102,9 @@ def _answers(results: Results) -> Iterable[dict[str, Any]]:
 
 
 def _flat(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """One level: ``latency.p50`` and so on; distributions that are missing have no columns' values.
+    """The summary as a flat row with columns like ``latency.p50``; None for missing distributions.
 
-    Every row has the same columns, whatever was measured in it.
+    Every row has the same columns.
     """
     flat: dict[str, Any] = {}
     for name, value in summary.items():

@@ -1,4 +1,4 @@
-"""Requests independent of a server's API, and verdicts on answers by independent libraries."""
+"""Requests independent of a server's API, and checks of answers by independent libraries."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The answer is one call or more of ``functions`` (OpenAI's function objects)."""
+    """The answer is one or more calls of ``functions`` (OpenAI's function objects)."""
 
     functions: Sequence[Mapping[str, Any]]
     parallel: bool = True
-    """Several calls are allowed."""
+    """Whether several calls are allowed."""
 
 
 Constraint = Schema | Pattern | Tools
@@ -44,7 +44,7 @@ Constraint = Schema | Pattern | Tools
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a function, its arguments as text."""
+    """A function call, with its arguments as text."""
 
     name: str
     arguments: str
@@ -60,10 +60,10 @@ class Content:
 
 
 class Expected(Protocol):
-    """The right answer of a request that has one."""
+    """The expected answer of a request."""
 
     def right(self, content: Content) -> tuple[int, int]:
-        """The number of right parts of ``content``, and of all parts."""
+        """The number of correct parts of ``content``, and the number of all parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,15 @@ class Request:
     constraint: Constraint | None
     max_tokens: int
     exact_length: bool = False
-    """Generate all of ``max_tokens``, past an end of sequence; for servers that can."""
+    """Generate ``max_tokens`` tokens and ignore the end of sequence, if the server supports it."""
     expected: Expected | None = None
 
 
 def verdict(constraint: Constraint | None, content: Content) -> Verdict:
-    """``truncated`` is a constrained answer that ended for want of tokens and is not valid.
+    """``truncated``: a constrained answer that reached ``max_tokens`` and is not valid.
 
-    Without a constraint every answer that ended in a regular way is valid. ``unjudged`` is one
-    whose schema has a pattern that Python's expressions do not know, or refers to another file.
+    Without a constraint every answer with a regular finish reason is valid. ``unjudged``: the
+    schema has a pattern that Python does not support, or a reference to another file.
     """
     if constraint is None:
         return "valid" if content.finish_reason in ("stop", "length") else "invalid"
@@ -115,5 +115,5 @@ def _is_valid(text: str, schema: Mapping[str, Any]) -> bool:
     except ValueError:
         return False
     judge = validator_for(schema, default=jsonschema.Draft202012Validator)
-    # With a registry of its own it fetches nothing.
+    # An empty registry prevents downloads of referenced schemas.
     return bool(judge(schema, registry=Registry()).is_valid(value))

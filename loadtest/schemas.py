@@ -1,4 +1,4 @@
-"""Schemas as strict mode has them, and changed so that no server has seen them before."""
+"""Schemas for strict mode, and variants of schemas that no server has seen before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools import datasets
 
 
 def strict_object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of these properties, all required, and no others."""
+    """An object schema with these properties, all required, and no others."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -21,9 +21,9 @@ def strict_object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def renamed(schema: Any, suffix: str) -> Any:
-    """``schema`` with the suffix at every property's name, required ones included.
+    """``schema`` with the suffix added to the names of all properties, also in ``required``.
 
-    References that point through ``properties`` are not followed, so they no longer resolve.
+    References that point through ``properties`` are not renamed, so they no longer resolve.
     """
     if isinstance(schema, list):
         return [renamed(member, suffix) for member in schema]
@@ -43,10 +43,10 @@ def renamed(schema: Any, suffix: str) -> Any:
 
 
 def distinct(schema: Mapping[str, Any], suffix: str) -> dict[str, Any]:
-    """``schema`` with the suffix at its last property's name; answers stay as long as they were.
+    """``schema`` with the suffix added to the name of its last property; answers stay as long.
 
-    Whoever caches by schema has not seen it, nor has who caches by what is still to come: in every
-    place of an answer the last property is. Only objects whose properties are listed will do.
+    Neither a cache by schema nor a cache by state has seen it, since the last property is still to
+    come in every state of an answer. Requires an object with ``properties`` and ``required``.
     """
     *others, (last, value) = schema["properties"].items()
     return {
@@ -57,9 +57,9 @@ def distinct(schema: Mapping[str, Any], suffix: str) -> dict[str, Any]:
 
 
 def distinct_schemas(path: Path) -> Iterator[Any]:
-    """Without end: every schema of the file, then every one with other names, and so on."""
+    """An endless sequence: all schemas of the file, then all with other names, and so on."""
     schemas = [case["schema"] for case in datasets.maskbench(path)]
     for variant in count():
         for number, schema in enumerate(schemas):
-            # Equal schemas occur in the file; their variants are to be distinct as well.
+            # The file has equal schemas; their variants must be distinct as well.
             yield renamed(schema, f" {number}.{variant}")

@@ -1,4 +1,4 @@
-"""Start the server under test as a process of its own, and stop it by its process id."""
+"""Starts the server under test as a separate process, and stops it by its process id."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def free_port() -> int:
 
 
 class Process(Protocol):
-    """What is used of ``subprocess.Popen``."""
+    """The used part of ``subprocess.Popen``."""
 
     @property
     def pid(self) -> int: ...
@@ -36,7 +36,7 @@ class Process(Protocol):
 
 
 Start = Callable[[Sequence[str], Mapping[str, str], IO[bytes]], Process]
-"""Starts a command with an environment; its output goes to the file."""
+"""A function that starts a command with an environment, and writes its output to a file."""
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> Process:
@@ -58,7 +58,7 @@ def running_server(
     command: Sequence[str] = (sys.executable, "-m", "app", "serve"),
     start: Start = _start,
 ) -> Iterator[Server]:
-    """A server of ``model`` (None: the demo model) while the block runs.
+    """Run a server of ``model`` (None: the demo model) during the block.
 
     ``settings`` are ``LEAPJSON_`` variables without the prefix; ``command`` starts the server.
     Raises RuntimeError with the end of the log if it is not ready after ``timeout`` seconds.
@@ -82,9 +82,9 @@ def running_process(
     timeout: float,
     start: Start = _start,
 ) -> Iterator[Process]:
-    """A server's process while the block runs, from when the page ``ready`` answers 200.
+    """Run a server's process during the block, which starts when GET ``ready`` returns 200.
 
-    Its output goes to ``log``. Raises RuntimeError with the end of it after ``timeout`` seconds.
+    Its output goes to ``log``. Raises RuntimeError with its last part after ``timeout`` seconds.
     """
     with log.open("wb") as output:
         process = start(command, environment, output)
@@ -104,7 +104,7 @@ def _wait_until_ready(process: Process, ready: str, log: Path, timeout: float) -
     deadline = time.monotonic() + timeout
     with httpx.Client(
         verify=False
-    ) as client:  # one for all: certificates take milliseconds to read
+    ) as client:  # one client for all requests: loading certificates takes milliseconds
         while time.monotonic() < deadline and process.poll() is None:
             try:
                 if client.get(ready).status_code == 200:

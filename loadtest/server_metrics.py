@@ -8,15 +8,15 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 Counts = Mapping[str, float]
-"""By sample name, labels that tell kinds apart included: ``tokens_total{source=leapt}``."""
+"""Values by sample name with labels, except ``_IGNORED_LABELS``: ``tokens_total{source=leapt}``."""
 
-_LEFT_OUT = frozenset({"model_name", "engine", "pid"})
+_IGNORED_LABELS = frozenset({"model_name", "engine", "pid"})
 _FORWARD_PASSES = ("leapjson_forward_passes_total", "vllm:iteration_tokens_total_count")
-"""vLLM's is a histogram of the tokens of a step, so its count is that of the steps."""
+"""vLLM's metric is a histogram of the tokens of a step, so its count is the number of steps."""
 
 
 def read_counts(client: httpx.Client) -> Counts:
-    """Every counter of ``/metrics``, and counts and sums of histograms; none without the page."""
+    """Counters in ``/metrics``, and counts and sums of histograms; empty without that page."""
     try:
         response = client.get("/metrics")
     except httpx.TransportError:
@@ -35,17 +35,17 @@ def parse_counts(text: str) -> dict[str, float]:
                     labels = [
                         f"{name}={value}"
                         for name, value in sorted(sample.labels.items())
-                        if name not in _LEFT_OUT
+                        if name not in _IGNORED_LABELS
                     ]
                     key = sample.name + (f"{{{','.join(labels)}}}" if labels else "")
                     counts[key] = counts.get(key, 0.0) + sample.value
     except ValueError:
-        return {}  # the page is there, but not in Prometheus' format
+        return {}  # the page exists, but is not in Prometheus' format
     return counts
 
 
 def metric_value(text: str, name: str, **labels: str) -> float:
-    """The sum of a metric's samples that have these labels; 0.0 where there are none."""
+    """The sum of a metric's samples that have these labels; 0.0 if there are none."""
     return sum(
         sample.value
         for family in text_string_to_metric_families(text)
@@ -63,5 +63,5 @@ def difference(before: Counts, after: Counts) -> dict[str, float]:
 
 
 def forward_passes(counts: Counts) -> float | None:
-    """Steps of the model in which anything was computed, of all requests together."""
+    """The number of forward passes, for all requests together; None if it is not reported."""
     return next((counts[name] for name in _FORWARD_PASSES if name in counts), None)

@@ -1,4 +1,4 @@
-"""Figures from rounds: percentiles, rates, counts, and ratios between arms."""
+"""Statistics of rounds: percentiles, rates, counts, and ratios between arms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Distribution:
 
 
 def distribution(values: Iterable[float]) -> Distribution | None:
-    """None if there are no values."""
+    """The distribution of ``values``; None if there are none."""
     array = np.fromiter(values, float)
     if not array.size:
         return None
@@ -40,7 +40,7 @@ def distribution(values: Iterable[float]) -> Distribution | None:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One arm in one cell. Seconds; rates are medians over rounds, means are over answers."""
+    """One arm in one cell. Times are seconds, rates medians over rounds, means over answers."""
 
     workload: str
     load: str
@@ -48,27 +48,27 @@ class Summary:
     rounds: int
     outcomes: dict[Outcome, int]
     right: int | None
-    """Right parts of all answers (calls, fields), of ``parts``; None: no answer is known."""
+    """Number of correct parts (calls, fields), of ``parts``; None: no expected answers."""
     parts: int
     latency: Distribution | None
-    """From when a request was due until its last byte, of answers right or wrong."""
+    """Time from a request's due time to its last byte, for all complete answers."""
     first_token: Distribution | None
     gap: Distribution | None
-    """Between chunks with text in them."""
+    """Times between chunks with text or calls."""
     per_token: Distribution | None
-    """From the first token to the end, divided by the tokens after the first."""
+    """Time from the first token to the end, divided by the number of tokens after the first."""
     answers_per_second: float
     valid_per_second: float
     tokens_per_second: float
     tokens_per_answer: float | None
     tokens_counted: bool
-    """The server reported the number of tokens; otherwise chunks were counted."""
+    """Whether the server reported the number of tokens; if not, chunks are counted."""
     passes_per_answer: float | None
-    """Forward passes that the answer's sequence took part in."""
+    """Forward passes that included the answer's sequence."""
     leapt_per_answer: float | None
     drafted_per_answer: float | None
     server_passes_per_answer: float | None
-    """Forward passes of the server, which answers share, divided by the answers."""
+    """All forward passes of the server, divided by the number of answers."""
 
 
 def summarize(cell: Cell, arm: str, rounds: Sequence[MeasuredRound]) -> Summary:
@@ -113,7 +113,7 @@ def _rate(rounds: Sequence[MeasuredRound], count: Callable[[Answer], float]) -> 
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    """None where any value is unknown."""
+    """The mean; None if any value is unknown."""
     known = list(values)
     if not known or None in known:
         return None
@@ -128,20 +128,20 @@ def _per_token(answer: Answer) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The speed of an arm relative to the baseline; below 1 it is worse."""
+    """The speed of an arm relative to the baseline; below 1 the arm is slower."""
 
     value: float
-    """Of the medians over everything."""
+    """Ratio of the medians over all rounds."""
     low: float
     high: float
-    """The least and the most of single repetitions."""
+    """Minimum and maximum ratio of single repetitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """An arm against the baseline in one cell.
 
-    Times divide the baseline's by the arm's, rates the arm's by the baseline's.
+    Ratios of times are baseline / arm, ratios of rates are arm / baseline.
     """
 
     workload: str
@@ -155,7 +155,7 @@ class Comparison:
 
 
 def comparisons(results: Results, baseline: str) -> list[Comparison]:
-    """Every other arm against ``baseline``, where both were measured."""
+    """Every other arm against ``baseline``, for cells in which both were measured."""
     found = []
     for (cell, arm), ours in results.rounds.items():
         theirs = results.rounds.get((cell, baseline))
@@ -189,7 +189,7 @@ def _inverse(times: Distribution | None) -> float | None:
 def _ratio(
     pairs: Sequence[tuple[Summary, Summary]], speed: Callable[[Summary], float | None]
 ) -> Ratio | None:
-    """``pairs`` are arm and baseline: all rounds first, then single repetitions."""
+    """``pairs`` of arm and baseline: first over all rounds, then for single repetitions."""
     values = [
         ours / theirs if (ours := speed(arm)) and (theirs := speed(baseline)) else None
         for arm, baseline in pairs

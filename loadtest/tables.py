@@ -1,4 +1,4 @@
-"""The figures as Markdown, for the terminal and for docs/performance.md."""
+"""The results as Markdown tables, for the terminal and for docs/performance.md."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ RATIO_COLUMNS = (
 
 
 def summary_table(summaries: Iterable[Summary]) -> str:
-    """Medians where no percentile is named, and means of an answer from ``tokens`` on.
+    """Medians, unless a percentile is named; columns from ``tokens`` on are means of an answer.
 
-    ``passes`` are those its sequence took part in; ``server's passes`` are all of the server's,
-    which answers share, by the number of answers. Rates with ``~`` count chunks for tokens.
+    ``passes`` are forward passes that included the answer's sequence; ``server's passes`` are all
+    passes of the server, divided by the number of answers. Rates with ``~`` count chunks.
     """
     return table(SUMMARY_COLUMNS, map(summary_cells, summaries))
 
@@ -53,7 +53,7 @@ def summary_cells(each: Summary) -> list[str]:
 
 
 def wrong_answers(summaries: Iterable[Summary]) -> list[str]:
-    """A line for each arm and cell in which an answer was not valid."""
+    """A line for each arm and cell with answers that are not valid."""
     lines = []
     for each in summaries:
         bad = {name: count for name, count in each.outcomes.items() if count and name != "valid"}
@@ -64,7 +64,7 @@ def wrong_answers(summaries: Iterable[Summary]) -> list[str]:
 
 
 def ratio_table(comparisons: Sequence[Comparison]) -> str:
-    """How many times better than the baseline; in brackets the range over repetitions."""
+    """Ratios to the baseline; in parentheses the range over repetitions."""
     return table(RATIO_COLUMNS, map(ratio_cells, comparisons))
 
 
@@ -83,7 +83,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def heading(columns: Sequence[str]) -> str:
-    """The first two lines of a table whose rows come one by one."""
+    """The first two lines of a table whose rows are printed one by one."""
     return f"{table_row(columns)}\n|{'---|' * len(columns)}"
 
 

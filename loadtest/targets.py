@@ -1,4 +1,4 @@
-"""The servers to measure: some run already, some are started here."""
+"""The servers to measure: already running ones, and ones that are started here."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from loadtest.workloads import Workload
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server that runs already, or one that is started: ``leapjson`` or a peer."""
+    """A server that is already running, or one to start: ``leapjson`` or a peer."""
 
     url: str = ""
-    """Of a server that runs already."""
+    """URL of a running server."""
     started: str = ""
-    """The name of one that is started."""
+    """Name of a server to start."""
     settings: tuple[tuple[str, str], ...] = ()
-    """``LEAPJSON_`` variables without the prefix, of ``leapjson``."""
+    """For ``leapjson``: ``LEAPJSON_`` variables without the prefix."""
 
     @property
     def dialect(self) -> str:
@@ -42,13 +42,13 @@ class Arm:
     target: Target
     dialect: Dialect
     body: Mapping[str, Any] = field(default_factory=dict)
-    """Fields on top of every request."""
+    """Additional fields of every request."""
     instead: Workload | None = None
-    """Measured in place of the run's workload."""
+    """Workload measured in place of the run's."""
 
 
 def target(text: str, settings: tuple[tuple[str, str], ...] = ()) -> Target:
-    """A URL, ``leapjson``, or a peer's name. Raises ValueError for anything else."""
+    """The target for a URL, ``leapjson``, or a peer's name. Raises ValueError for other texts."""
     if "://" in text:
         return Target(text.rstrip("/").removesuffix("/v1"))
     if text == "leapjson" or text in PEERS:
@@ -61,17 +61,17 @@ def arm(name: str, where: Target, dialect: str | None = None, **others: Any) -> 
     """Raises ValueError for an unknown dialect."""
     chosen = dialect or where.dialect
     if chosen not in DIALECTS:
-        raise ValueError(f"there is no dialect {chosen!r}, but {', '.join(DIALECTS)}")
+        raise ValueError(f"there is no dialect {chosen!r}; known: {', '.join(DIALECTS)}")
     return Arm(name, where, DIALECTS[chosen], **others)
 
 
 @contextmanager
 def running(where: Target, model: Path | None, logs: Path) -> Iterator[str]:
-    """The URL of the target, which is started for the block unless it runs already.
+    """The URL of the target, which is started for the block unless it is already running.
 
-    ``model`` is a folder; None is the demo model, which peers do not have. Logs are written to
-    the folder ``logs``. Raises ValueError without a model for a peer, RuntimeError with the end
-    of its log where a server does not start.
+    ``model`` is a folder; None is the demo model, which peers do not support. Logs are written to
+    the folder ``logs``. Raises ValueError for a peer without a model, RuntimeError with the end of
+    the log if a server does not start.
     """
     logs.mkdir(parents=True, exist_ok=True)
     if where.url:

@@ -1,6 +1,6 @@
 """The two tasks of LMSYS's post on compressed finite-state machines (2024), as JSON Schemas.
 
-Their regular expressions with bounded strings are kept as patterns; key order is theirs.
+Regular expressions of the post for bounded strings are patterns here; the order of keys is kept.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ CITIES = ["Paris", "Kyoto", "Nairobi", "Lima", "Reykjavik"]
 
 
 def task(number: int) -> Task:
-    """The task of the number-th request: characters and cities in turn, names in rotation."""
+    """The task of the number-th request: characters and cities alternate, names rotate."""
     place = number // 2
     if number % 2 == 0:
         name = CHARACTERS[place % len(CHARACTERS)]

@@ -1,8 +1,8 @@
-"""What holds for all tests: the environment, sizes, and which tests are left out here.
+"""Configuration of all tests: the environment, Hypothesis profiles, and tests to leave out.
 
 Tests marked ``wide`` are left out unless ``-m`` names the mark or the test is named by its id. Each
 of them repeats for many inputs, or at full size, what another test proves for one of each kind, or
-proves an instrument and not the server: see ``tests/wide.py``.
+tests an instrument instead of the server: see ``tests/wide.py``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ hypothesis.settings.load_profile("same")
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if not Path("/dev/nvidia0").exists():
-    # Before anything imports triton: its own library functions are compiled or interpreted then.
+    # Before triton is imported: the import decides whether its library functions are interpreted.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 LIBRARIES: Mapping[str, bool] = {
     "outlines": sys.version_info < (3, 14),
     "triton": sys.platform == "linux",
 }
-"""Libraries that are not there for every Python or system, and whether they are for this one."""
+"""Libraries that some versions of Python or systems lack, and whether this one has them."""
 IMPORTED_BY: Mapping[str, Sequence[str]] = {
     "outlines": ["constraint/test_python_types.py"],
     "triton": [
@@ -61,7 +61,7 @@ collect_ignore = [
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 WIDE = "wide: make test-all"
 TOGETHER = ("tests/browser/", "tests/e2e/test_s", "tests/telemetry/")
-"""Beginnings of files that share a server."""
+"""Prefixes of the paths of files that share a server."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,19 +72,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if Path("/dev/nvidia0").exists():
-        # Tests ask for a GPU when they are collected, and a process that has used one cannot be
-        # forked.
+        # Collecting tests may use the GPU, and a process that has used a GPU cannot be forked.
         config.option.forks = 0
     if config.option.forks > 1:
         # Forks and the servers that they start share the cores: one thread each.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    gc.disable()  # what imports and collecting make stays: a sixth of the time
+    gc.disable()  # imports and collection leave little garbage: saves a sixth of the time
     if "wide" in config.option.markexpr:
         os.environ["LEAPJSON_TEST_ALL"] = "1"  # before the tests are imported: see ``wide.many``
 
 
 def is_here(name: str) -> bool:
-    """Whether a program, one of ``LIBRARIES``, or what demo-vision is drawn with can be used."""
+    """Whether a program, one of ``LIBRARIES``, or the fonts of demo-vision are installed."""
     if name == "fonts":
         from tools.demo_vision.picture import missing_faces
 
@@ -93,7 +92,7 @@ def is_here(name: str) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out ``wide`` tests, and those marked ``needs(...)`` where none of that is here."""
+    """Deselect ``wide`` tests, and tests marked ``needs(...)`` if nothing named is installed."""
     named = [each for each in config.args if "::" in each]
     wide.mark(items, whole_files=not named)
     left_out: dict[pytest.Item, str] = {}
@@ -106,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left_out[item] = WIDE
         for marker in item.iter_markers("needs"):
             if not any(map(is_here, marker.args)):
-                left_out[item] = f"for want of {' or '.join(marker.args)}"
+                left_out[item] = f"needs {' or '.join(marker.args)}"
     config.stash[LEFT_OUT] = Counter(left_out.values())
     if left_out:
         items[:] = [item for item in items if item not in left_out]
@@ -115,7 +114,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     gc.enable()
-    gc.set_threshold(10_000, 2, 100)  # as servers have it: half the collections' time
+    gc.set_threshold(10_000, 2, 100)  # as in the server: halves the time of the garbage collector
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -141,4 +140,4 @@ def pytest_terminal_summary(
     for reason, number in skipped.items():
         terminalreporter.write_line(f"left out, {reason.removeprefix('Skipped: ')}: {number}")
     for file in collect_ignore:
-        terminalreporter.write_line(f"left out for want of a library: {file}")
+        terminalreporter.write_line(f"left out, library not installed: {file}")

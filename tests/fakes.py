@@ -1,4 +1,4 @@
-"""Small stand-ins that end at a Protocol of ``app.core`` and behave, rather than pretend.
+"""Small fakes of the Protocols of ``app.core``, with real behaviour.
 
 ``ByteVocabulary`` and ``ByteTokenizer`` have 256 bytes and a few merges; ``FiniteConstraint`` is a
 finite list of answers, worked out by brute force; ``ScriptedRunner`` is a model whose logits depend
@@ -90,7 +90,7 @@ class ByteVocabulary:
 
 
 class ByteTokenizer:
-    """Byte-pair encoding with the merges of a ``ByteVocabulary``; a chat is its contents."""
+    """Byte-pair encoding with the merges of a ``ByteVocabulary``; a chat is its messages' text."""
 
     def __init__(self, vocabulary: ByteVocabulary) -> None:
         self._vocabulary = vocabulary
@@ -131,7 +131,7 @@ class ByteTokenizer:
 class FiniteConstraint:
     """The answers are exactly ``answers``: a finite language, so everything is brute force.
 
-    ``tight`` says whether ``shortest_tokens`` is exact or counts bytes (a bound from above).
+    ``tight``: whether ``shortest_tokens`` is exact, or counts bytes (an upper bound).
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class FiniteState:
 
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         mask = self._constraint.mask(self._text, budget)
-        assert budget is None or mask.any(), "the budget was not kept"
+        assert budget is None or mask.any(), "no token fits the budget"
         return mask
 
     def is_closing(self, mask: Mask, plain: Mask) -> bool:
@@ -301,7 +301,7 @@ Logits = NDArray[np.float64]
 
 
 class ScriptedModel:
-    """Logits as a function of all the tokens before: a hash, so that any mistake shows.
+    """Logits as a hash of all tokens before, so that any mistake shows.
 
     With ``by_bytes`` they depend only on the text, and single bytes are always preferred to
     merges: then greedy text does not depend on how it was split into tokens.
@@ -329,7 +329,7 @@ class ScriptedModel:
 
 
 def draw(logits: Logits, asked: Draw) -> SampledToken:
-    """One token by the rules of ``SamplingParams``, as far as the tests use them; and scores."""
+    """One token by the rules of ``SamplingParams``, as far as tests use them, and its scores."""
     if asked.scored:
         own = replace(asked, scored=())
         drawn = NOT_DRAWN if asked.mask is None else draw(logits, own)
@@ -357,7 +357,7 @@ def draw(logits: Logits, asked: Draw) -> SampledToken:
 
 
 class Group(NamedTuple):
-    """A group of layers, as a runner's ``cache_groups`` say it."""
+    """A cache group of a runner; ``window`` is None for full attention."""
 
     num_blocks: int
     window: int | None = None
@@ -370,15 +370,14 @@ class ScriptedRunner:
     """A runner whose cache holds the tokens themselves, with their positions.
 
     Launching writes the span into its slots; logits come from reading every position back through
-    the block tables. Fails where a slot holds another position, or two sequences write or read what
-    one of them writes.
+    the block tables. Fails if a slot holds another position, if two sequences write a block, or if
+    one reads a block that another writes.
 
-    In a group with a window a slot holds all tokens up to its position, as far as its token could
-    see them (keys and values of a layer depend on what the layers before it read), and nothing out
-    of the window is read.
+    In a group with a window, a slot holds all tokens up to its position that its token could see
+    (keys and values of a layer depend on what earlier layers read). Only the window is read.
 
-    With ``states`` it has recurrent layers, too, or these alone: a slot for states holds all tokens
-    that went into it. Fails where a step breaks what ``Span`` says of slots.
+    With ``states`` it has recurrent layers as well, or only these: a state slot holds all tokens of
+    its state. Fails if a step breaks the rules of ``Span`` for slots.
     """
 
     def __init__(
@@ -391,17 +390,17 @@ class ScriptedRunner:
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
     ) -> None:
-        """``groups`` are those of the cache; None stands for one of ``num_blocks``."""
+        """``groups``: cache groups; None for one of ``num_blocks`` blocks."""
         self._model = model
         self._groups = (Group(num_blocks),) if groups is None else tuple(groups)
         self._states = states
         self._kept: dict[int, tuple[int, ...]] = {0: ()}
-        """By slot for states, all tokens before the position whose state it is."""
-        assert self._groups or states, "nothing is remembered"
+        """By state slot, all tokens before the position of its state."""
+        assert self._groups or states, "there is neither a cache nor states"
         self._block_size = block_size
         self._max_model_len = max_model_len
         self._slots: list[dict[int, tuple[int, tuple[int, ...]]]] = [{} for _ in self._groups]
-        """By group and slot, a position, and its token; with a window, all tokens up to it."""
+        """By group and slot: a position and its token, or with a window all tokens up to it."""
         self._launched: list[tuple[list[int], Logits]] | None = None
         self._drawn: list[int] = []
         """The ids of the last draws, as an accelerator keeps them."""
@@ -442,7 +441,7 @@ class ScriptedRunner:
     def _check_features(self, plan: Sequence[Span]) -> None:
         for span in plan:
             for each in () if span.vision_input is None else span.vision_input.images:
-                assert each.features is not None, "a step needs features that are not there"
+                assert each.features is not None, "a step needs missing features"
 
     def _compute(self, plan: Sequence[Span]) -> list[tuple[list[int], Logits]]:
         for span in plan:
@@ -459,7 +458,7 @@ class ScriptedRunner:
         ]
 
     def _scan(self, plan: Sequence[Span]) -> list[tuple[int, ...]]:
-        """By span, all tokens up to its end, those before it as its state has them."""
+        """For each span, all tokens up to its end; those before the span come from its state."""
         if self._states is None:
             assert not any(span.state or span.saves for span in plan)
             return []
@@ -473,7 +472,7 @@ class ScriptedRunner:
             assert offsets == sorted(set(offsets)), "saves are not ascending"
             assert all(0 < offset <= len(span.tokens) for offset in offsets)
             for offset, slot in span.saves:
-                assert 0 < slot < self._states.count, "there is no such slot to write"
+                assert 0 < slot < self._states.count, "no such slot to write"
                 assert slot not in written, "a slot is written twice"
                 others = [*reads[:index], *reads[index + 1 :]]
                 assert slot not in others, "a slot is written that another span reads"
@@ -488,7 +487,7 @@ class ScriptedRunner:
             seen = tuple(self._read(number, table, self._first_read(group, start), start))
             if span.tree:
                 assert len(span.tree) == len(span.tokens)
-                for place in range(start, start + len(span.tokens)):  # nothing of it stays computed
+                for place in range(start, start + len(span.tokens)):  # nothing of it stays cached
                     block, slot = self._place(number, table, place)
                     assert written.setdefault(block, index) == index, "two sequences write a block"
                     self._slots[number][slot] = (-1, ())
@@ -508,7 +507,7 @@ class ScriptedRunner:
             return span.tokens
         assert tuple(span.tokens) == (0,)
         token = self._drawn[span.drawn_by]
-        assert token != NOT_DRAWN.token_id, "nothing was drawn for it"
+        assert token != NOT_DRAWN.token_id, "nothing was drawn for the span"
         return (token,)
 
     def _draw(
@@ -524,7 +523,7 @@ class ScriptedRunner:
         return tokens
 
     def _logits(self, span: Span, at: int, scanned: tuple[int, ...]) -> tuple[list[int], Logits]:
-        """The tokens that a row's logits follow from, read from the cache, and the logits."""
+        """The tokens up to a row, read from the cache, and the logits after them."""
         assert 0 <= at < len(span.tokens)
         position = span.start + at
         assert len(span.block_tables) == len(self._groups)
@@ -561,7 +560,7 @@ class ScriptedRunner:
         """The first position that the token at ``position`` reads."""
         if group.window is None:
             return 0
-        assert group.window > 1, "a token sees the one before it"
+        assert group.window > 1, "a window holds at least the token before"
         return max(0, position - group.window + 1)
 
     def _place(self, group: int, table: Table, position: int) -> tuple[int, int]:
@@ -573,7 +572,7 @@ class ScriptedRunner:
 
 
 def _way(span: Span, offset: int) -> list[int]:
-    """The tokens of a tree's span that the one at ``offset`` sees; none of another span."""
+    """Tokens on the path to ``offset`` in the tree of a span; empty for spans without a tree."""
     way: list[int] = []
     while span.tree and offset >= 0:
         assert span.tree[offset] < offset, "a parent comes after its child"
@@ -583,10 +582,10 @@ def _way(span: Span, offset: int) -> list[int]:
 
 
 class QueuedRunner(ScriptedRunner):
-    """Computes nothing before it is waited for, and everything in the order of the calls.
+    """Computes each step when its draws are waited for, in the order of launches.
 
-    So what an engine uses before it waits it cannot have from here, and blocks that it gave away
-    are written by their new owners after all that was launched before.
+    So an engine cannot use results before it waits for them, and the new owners of blocks that it
+    gave away write them after all earlier launches.
     """
 
     def __init__(
@@ -610,7 +609,7 @@ class QueuedRunner(ScriptedRunner):
         self._plan: Sequence[Span] | None = None
         self._queue: deque[_QueuedDraws] = deque()
         self.most_queued = 0
-        """Steps that were launched and not waited for, at most."""
+        """Maximum steps that were launched and not yet waited for."""
 
     def launch(self, plan: Sequence[Span]) -> None:
         assert self._plan is None, "launch and sample alternate"
@@ -630,7 +629,7 @@ class QueuedRunner(ScriptedRunner):
         return self._queue[-1]
 
     def run(self, asked: _QueuedDraws) -> StepResult:
-        """What ``asked`` waits for; it has to be the oldest in the queue."""
+        """Compute the step of ``asked``, which must be the oldest in the queue."""
         assert self._queue.popleft() is asked, "waited for out of order"
         return StepResult(self._draw(self._compute(asked.plan), asked.draws))
 

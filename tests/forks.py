@@ -1,8 +1,8 @@
 """Runs the collected tests in forks of one process: ``pytest --forks 3``.
 
-Libraries are imported and tests collected once, where each worker of pytest-xdist does both anew:
-half a minute of a core for each in a fresh clone. Tests of one file run in one fork, one after
-another, and so do those of files that share a server; forks take what is next.
+Libraries are imported and tests collected once; each worker of pytest-xdist would do both again,
+half a minute of a core in a fresh clone. Tests of one file run in one fork, one after another, and
+so do those of files that share a server. A free fork takes the next group of tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUMBER = struct.Struct("i")
 
 
 class _Sender:
-    """Hooks of a fork: what happens to its tests is sent to the process that reports it."""
+    """Hooks of a fork: they send the events of its tests to the process that reports them."""
 
     def __init__(self, config: pytest.Config, to: Connection) -> None:
         self._config, self._to = config, to
@@ -40,10 +40,10 @@ class _Sender:
 
 
 def run(session: pytest.Session, forks: int, group_of: Callable[[str], str]) -> None:
-    """Run ``session.items`` in that order, as far as forks leave one.
+    """Run ``session.items``, starting groups in the order of their first tests.
 
-    Tests of which ``group_of`` their file is the same run in one fork. If a fork dies, the tests
-    that it did not end have failed.
+    Tests of files with the same ``group_of`` run in one fork. If a fork dies, the tests that it did
+    not end fail.
     """
     groups: dict[str, list[pytest.Item]] = {}
     for item in session.items:
@@ -51,10 +51,10 @@ def run(session: pytest.Session, forks: int, group_of: Callable[[str], str]) -> 
     in_order = list(groups.values())
     left = {item.nodeid: item for item in session.items}
     session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
-    if servers := sys.modules.get("tests.servers"):  # where a test that was collected needs it
+    if servers := sys.modules.get("tests.servers"):  # if a collected test imported it
         servers.share()
     gc.collect()
-    gc.freeze()  # no work for the forks' collectors, whose visits would copy it
+    gc.freeze()  # garbage collection in a fork would copy these pages
     numbers, more = os.pipe()  # every read takes the number of one group
     os.write(more, b"".join(map(_NUMBER.pack, range(len(in_order)))))
     os.close(more)
@@ -112,12 +112,12 @@ def _fork(
     to: Connection,
     readers: Sequence[Connection],
 ) -> None:
-    for each in readers:  # a fork that nobody reads ends with its next report
+    for each in readers:  # a fork without a reader ends at its next report
         each.close()
     config: Any = session.config
     config.pluginmanager.unregister(name="terminalreporter")
     capture = config.pluginmanager.getplugin("capturemanager")
-    capture.stop_global_capturing()  # its files are those of all forks
+    capture.stop_global_capturing()  # all forks would share its files
     capture.start_global_capturing()
     capture.suspend_global_capture()
     config._tmp_path_factory._basetemp = config._tmp_path_factory.mktemp(
@@ -127,5 +127,5 @@ def _fork(
     while taken := os.read(numbers, _NUMBER.size):
         items = groups[_NUMBER.unpack(taken)[0]]
         for item, following in zip(items, [*items[1:], None], strict=True):
-            # What the group shares ends with it.
+            # After the last test of a group, pytest tears down what the group shares.
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)

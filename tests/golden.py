@@ -1,10 +1,10 @@
-"""Golden transcripts: what the server of the demo model answers to some hundred requests.
+"""Golden transcripts: answers of the demo model's server to some hundred requests.
 
     python -m tests.golden record FILE      python -m tests.golden compare FILE
 
-The first writes status, headers, body and log line of each answer, the second makes them again and
-shows what differs. Requests come one at a time and every step of the engine waits until its tokens
-are written, so that the events of a stream are the same each time. Ids, seeds and the clock count.
+The first writes status, headers, body and log line of each answer; the second repeats the requests
+and shows what differs. Requests run one at a time, and each step of the engine waits until its
+tokens are written, so that streams have the same events each time. Ids count; the clock stands.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _post(path: str, body: Any, **headers: str) -> Case:
 
 
 def _bodies() -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is sent to the four APIs, whole; each is sent as a stream, too."""
+    """Paths and bodies of requests to the four APIs; each is also sent as a stream."""
     say: list[Any] = [{"role": "user", "content": "Tell me about Ada, who is 36."}]
     chat = {"model": "demo", "messages": say, "max_tokens": 20, "seed": 5}
     text = {"model": "demo", "prompt": "Ada is", "max_tokens": 12, "seed": 5}
@@ -258,11 +258,11 @@ SERVERS: dict[str, dict[str, Any]] = {
     "open": {"cors_origins": "*", "max_queue_tokens": 40, "page": False, "choices": "exact",
              "kept_responses_bytes": 0, "clip_max_tokens": False, "default_max_tokens": 9},
 }  # fmt: skip
-"""Settings; the first is sent every request, the others those that are not about answers alone."""
+"""Settings. The first server gets all requests, the others skip most of those with a seed."""
 
 
 class _Steady:
-    """An engine whose every step waits until the event loop has done all that it gave it."""
+    """An engine that waits after each output until the event loop has processed it."""
 
     def __init__(self, engine: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._engine, self._loop = engine, loop
@@ -346,7 +346,7 @@ async def _answers() -> list[dict[str, Any]]:
 
 def main(command: str, file: str) -> int:
     time.time = lambda: 1_700_000_000.0
-    # On a busy machine the second that answers wait for it would not do.
+    # On a busy machine the default limit, one second, could be too short.
     setattr(composition, "Validation", partial(Validation, seconds=600.0))  # noqa: B010
     found = asyncio.run(_answers())
     if command == "record":

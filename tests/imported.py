@@ -1,4 +1,4 @@
-"""What a server imports before it loads a model; see ``tests.servers``."""
+"""Imports of a server before it loads a model; ``tests.servers`` forks after them."""
 
 from transformers import AutoModelForCausalLM  # noqa: F401
 

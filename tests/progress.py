@@ -1,4 +1,4 @@
-"""A fake of whoever shows progress: it remembers what it was told."""
+"""A fake progress display that records its stages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.core.progress import Stage
 
 
 @dataclass
-class ToldStage:
+class RecordedStage:
     name: str
     of: int | None
     unit: str
@@ -25,18 +25,18 @@ class ToldStage:
 
 
 class Recorded:
-    """Stages in the order in which they began."""
+    """A progress display that keeps its stages, in the order of their start."""
 
     def __init__(self) -> None:
-        self.stages: list[ToldStage] = []
+        self.stages: list[RecordedStage] = []
 
     @contextlib.contextmanager
     def stage(self, name: str, of: int | None = None, *, unit: str = "") -> Iterator[Stage]:
-        told = ToldStage(name, of, unit)
+        told = RecordedStage(name, of, unit)
         self.stages.append(told)
         yield told
         told.ended = True
 
-    def named(self, name: str) -> ToldStage:
+    def named(self, name: str) -> RecordedStage:
         (found,) = [stage for stage in self.stages if stage.name == name]
         return found

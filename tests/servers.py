@@ -1,7 +1,7 @@
 """Servers and commands of the tests, forked from one process that has imported the libraries.
 
-The imports are four of the six seconds of a start. ``tests/server`` and ``tests/terminal`` start
-the command itself.
+Imports take four of the six seconds of a start. ``tests/server`` and ``tests/terminal`` start the
+command without a fork.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _FORKS.set_forkserver_preload(["tests.imported"])
 
 
 def share() -> None:
-    """Start that process now, for this one and for its forks."""
-    # Servers that tests kill leave semaphores behind.
+    """Start the fork server now, so that this process and its forks share it."""
+    # Servers that tests kill leave semaphores behind, of which the tracker warns.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     resource_tracker.ensure_running()
     sys.warnoptions.pop()
     forkserver.ensure_running()
-    # Whether it runs, a fork cannot ask: it is no child of the fork.
+    # A fork cannot check whether the fork server runs, as it is not its parent.
     vars(forkserver._forkserver)["ensure_running"] = lambda: None
 
 
 def _others(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without settings of the product, which it reads when it starts, and what torch sets."""
+    """``environment`` without the variables of Leapjson, read at its start, pytest and torch."""
     ours = ("LEAPJSON_", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_")
     return {name: value for name, value in environment.items() if not name.startswith(ours)}
 
 
 _ENVIRONMENT = _others(os.environ)
-"""Of the tests before any of them changes it, and so of the process that is forked."""
+"""Environment of the tests before any of them changes it; the fork server has the same."""
 
 
 class Forked:
-    """A fork that runs ``python -m app``, used as ``subprocess.Popen`` is."""
+    """A fork that runs ``python -m app``, with methods like those of ``subprocess.Popen``."""
 
     def __init__(
         self, arguments: Sequence[str], environment: Mapping[str, str], output: IO[bytes]
@@ -84,8 +84,8 @@ class Forked:
 def start(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> Process:
     """A process of ``command`` whose output is appended to the file.
 
-    It is a fork if it runs ``python -m app`` in the environment of the tests: libraries may read
-    theirs when they are imported.
+    It is a fork if it runs ``python -m app`` in the environment of the tests; another environment
+    needs a new process, as libraries may read variables at their import.
     """
     if [*command[:3]] == [sys.executable, "-m", "app"] and _others(environment) == _ENVIRONMENT:
         return Forked(command[3:], environment, output)

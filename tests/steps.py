@@ -1,4 +1,4 @@
-"""Steps as tests write them: spans, and apart from them the rows that are wanted."""
+"""Plans of steps for tests, with the wanted rows of logits listed apart from the spans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.core.step import Span
 
 
 def planned(spans: Sequence[Span], rows: Sequence[tuple[int, int]]) -> list[Span]:
-    """``spans`` with ``rows``: a span's number and an index into its tokens, by span."""
+    """``spans`` with ``rows``: pairs of span number and token index, ordered by span."""
     assert [number for number, _ in rows] == sorted([number for number, _ in rows])
     return [
         replace(span, rows=[at for number, at in rows if number == index])

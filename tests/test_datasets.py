@@ -1,4 +1,4 @@
-"""The data beside the tests is what its README says, and is found wherever it may be."""
+"""Test data matches its README; Llama's tokenizer is found through its environment variable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public name of the package, and the page of settings."""
+"""The public package name ``leapjson``, and the page of settings."""
 
 from __future__ import annotations
 

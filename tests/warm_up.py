@@ -1,9 +1,8 @@
-"""Compile the kernels that most tests run, unless those of the sources as they are have been kept.
+"""Compile the kernels that most tests run, unless they are compiled for the current sources.
 
-numba keeps what it compiled beside the sources. Where nothing is kept, as in a fresh clone, this
-takes a minute; without it all processes that run tests, the servers that they start and the compile
-workers of those would each compile the same. Set-up starts it and does not wait; a second one waits
-for the first.
+numba keeps compiled kernels beside the sources. In a fresh clone this takes a minute; without it,
+each process that runs tests, each server of a test and each compile worker would compile the same
+kernels. Set-up starts this program and does not wait for it; a second run waits for the first.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / ".cache" / "kernels"
-"""Touched when the kernels of the sources as they are have been compiled."""
+"""A file that is touched when the kernels of the current sources have been compiled."""
 
 
 def main() -> None:

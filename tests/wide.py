@@ -1,7 +1,7 @@
-"""Which tests are wide, beside those marked in place, and how many inputs the others draw.
+"""Patterns of wide tests, beside those marked in place, and the number of random inputs of tests.
 
-Patterns of what follows ``tests/`` in a test's id. A pattern that fits no test of its file is an
-error, so that a renamed test does not come back in silence.
+A pattern matches the id of a test after ``tests/``. A pattern that matches no test of its file is
+an error: without it, a renamed test would silently be part of ``make test`` again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 INSTRUMENTS = (
-    # They measure the server, and have tests of their parts that stay.
+    # Tools and benchmarks; tests of their parts remain in ``make test``.
     r"loadtest/test_(demo_server|peers|workloads)\.py::",
     r"tools/bench/test_(costs|graph_fit|hybrid_costs|images|quantized_costs)\.py::",
     r"tools/bench/test_gpu_report\.py::test_(every_part|numba_that|any_tokenizer|a_part_that)",
@@ -23,12 +23,12 @@ INSTRUMENTS = (
     r"tools/demo_model/test_main\.py::",
     r"tools/demo_model/test_corpus\.py::test_an_answer_is_valid",
     r"tools/demo_model/test_model\.py::test_it_fills_in_the_parameters",
-    # The files beside the tests are those that their README names.
+    # Test data and the built page equal their README and their sources.
     r"test_datasets\.py::test_(what_is_packed|every_folder)",
     r"page/test_build\.py::test_(a_build_gives|the_sources_pass)",
 )
 GPU_KERNELS = (
-    # A test or two of each kernel stay; ``.ci/run`` runs all of them where app/model/cuda changes.
+    # ``make test`` has one or two tests of each kernel, ``.ci/run`` all if app/model/cuda changes.
     r"model/cuda/test_(attention|adapters|sampling|products|elementwise|scan)\.py"
     r"::test_the_kernels_compile",
     r"model/cuda/test_adapters\.py::test_a_captured_step",
@@ -68,7 +68,7 @@ SWEEPS = (
     r"model/parallel/test_rank_processes\.py::test_two_processes",
     r"model/parallel/test_rank_processes\.py::test_a_rank_that_is_killed",
     r"model/parallel/test_starting\.py::test_what_a_rank_cannot_load",
-    # float16 has kernels of its own, and few serve it on a CPU.
+    # float16 has its own kernels, and is rarely served on a CPU.
     r"model/test_self_check\.py::test_the_real_attention_passes\[dtype2",
     r"model/test_sampling\.py::.*torch\.float16",
     r"model/cpu/test_(attention|two_way)\.py::.*\[torch\.float16",
@@ -89,7 +89,7 @@ SWEEPS = (
     r"browser/test_reach\.py::test_nothing_moves.*\[narrow",
     r"browser/test_streaming\.py::test_however_many.*\[a burst",
     r"browser/test_editor\.py::test_a_schema_of_5000",
-    # Servers of their own, or a second and third way to what another test shows.
+    # Tests with their own servers, or with a second or third way to show the same as another.
     r"browser/test_playground\.py::test_a_model_that_takes_any_question",
     r"browser/test_failures\.py::test_the_page_asks_for_a_key",
     r"browser/test_operations\.py::test_(the_pointer_over|the_keyboard_goes_back|only_a_tab)",
@@ -101,7 +101,7 @@ SWEEPS = (
     r"model/cuda/test_attention\.py::test_images_whose.*-(False|windows|plain-True)",
     r"model/vision/test_seeing_answers\.py::test_a_sequence_that_lost.*\[qwen3_vl-.*False",
     r"model/vision/test_seeing_answers\.py::test_images_cut.*\[(mistral3|idefics3|llava_onevision-True)",
-    # Two or three of ten seeds stay.
+    # ``make test`` runs two or three of ten seeds.
     r"engine/test_(same_answers|overlap|predictions|drafting|token_sources|choices|images)\.py"
     r"::test_(whatever|answers_that|any_batching|under|an_engine|the_sources|scores|whenever)"
     r".*[-\[]\d*[1-35-79]\]",
@@ -151,7 +151,7 @@ EVERY_THIRD = (
     r"model/test_sampling\.py::test_draws_follow",
     r"model/vision/test_spec\.py::test_kinds_that",
 )
-"""Of the values of these tests' parameters every third is tried; the others are wide."""
+"""Tests of which ``make test`` runs every third set of parameters; the others are wide."""
 ONE_OF_EACH = (
     r"model/cpu/test_attention\.py::test_(short_and_long|a_token_has_the_same)",
     r"model/cpu/test_layers\.py::test_random_batches",
@@ -160,19 +160,19 @@ ONE_OF_EACH = (
     r"model/cuda/test_attention\.py::test_(images_whose|the_kernels_(give|read))",
     r"model/vision/test_seeing_answers\.py::test_(images_cut|a_sequence_that_lost)",
 )
-"""Of these each value of a parameter is tried once; all of them with all others are wide."""
+"""Tests of which ``make test`` runs each value of a parameter once; other combinations are wide."""
 
 
 def many(number: int, part: int = 8) -> int:
-    """How many inputs a test draws: all of ``number`` in ``make test-all``, else an eighth, or
+    """Number of random inputs of a test: ``number`` in ``make test-all``, else a fraction of it,
     one in ``part``."""
     return number if "LEAPJSON_TEST_ALL" in os.environ else max(1, number // part)
 
 
 def mark(items: Sequence[pytest.Item], *, whole_files: bool) -> None:
-    """Add the marker ``wide``.
+    """Add the marker ``wide`` to tests that the patterns match.
 
-    Raises ``pytest.UsageError`` for a pattern without a test, where files were collected whole.
+    Raises ``pytest.UsageError`` for a pattern without a test, if all tests of files are collected.
     """
     by_id = {item.nodeid.removeprefix("tests/"): item for item in items}
     files: dict[str, list[str]] = defaultdict(list)

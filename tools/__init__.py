@@ -1,1 +1,1 @@
-"""Programs for whoever works on the project: not shipped, and never run in production."""
+"""Programs for developers of the project: not shipped, and never run in production."""

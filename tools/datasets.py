@@ -1,6 +1,6 @@
-"""Tokenizers, schemas and suites that tests and measurements use, read from their archives.
+"""Tokenizers, schemas and suites for tests and measurements, read from their archives.
 
-They are in ``tests/data``, whose README says what each is, whence, and under which licence.
+They are in ``tests/data``; its README has the content, source and licence of each.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _UNPACK = {".xz": lzma.decompress, ".gz": gzip.decompress}
 
 @cache
 def tokenizers() -> Mapping[str, Path]:
-    """Folders by name: gpt2, qwen2_5, and llama3_2 where somebody put it.
+    """Folders by name: gpt2, qwen2_5, and llama3_2 if its folder exists.
 
-    Its licence keeps Llama's out of this repository: it is used from the folder that the variable
-    ``LLAMA3_2_TOKENIZER`` names, or from ``shared/data/tokenizers`` beside the checkout.
+    Llama's licence keeps its tokenizer out of this repository: it is read from the folder in the
+    variable ``LLAMA3_2_TOKENIZER``, or from ``shared/data/tokenizers`` beside the checkout.
     """
     llama = Path(os.environ.get("LLAMA3_2_TOKENIZER", _LLAMA3_2))
     return {"gpt2": GPT2, "qwen2_5": QWEN2_5} | ({"llama3_2": llama} if llama.is_dir() else {})
 
 
 def unpacked(path: Path) -> bytes:
-    """A file's content, unpacked where its name ends in ``.xz`` or ``.gz``."""
+    """A file's content, unpacked if its name ends in ``.xz`` or ``.gz``."""
     return _UNPACK.get(path.suffix, bytes)(path.read_bytes())
 
 

@@ -1,13 +1,13 @@
 """The model that every peer serves: ``python -m loadtest.peers train --out FOLDER`` trains it.
 
-A Llama of 160M weights with a byte-level BPE of 32,000 tokens. It is to cost what such a model
-costs and to end its JSON, no more: the first layers learn the two tasks of ``loadtest.tasks``, the
-others add next to nothing to the residual stream, which leaves what a server computes and reads for
-a token unchanged and lets training skip them. The weights follow from the seed and the number of
-steps, up to the order in which threads add up.
+A Llama of 160M weights with a byte-level BPE of 32,000 tokens. It only has to cost as much as such
+a model and to complete its JSON: the first layers learn the two tasks of ``loadtest.tasks``, the
+others add next to nothing to the residual stream. A server thus computes and reads as much for a
+token as usual, while training can skip these layers. The weights depend only on the seed, the
+number of steps, and the order in which threads add up.
 
-Every answer that it learns is valid against its schema in ``loadtest.tasks``. Each name has values
-of its own that most of its sheets show; one field in three differs, so that an answer is likely but
+Every answer that it learns is valid against its schema in ``loadtest.tasks``. Each name has usual
+values; one field in three differs from them, so that an answer is likely but
 never certain.
 """
 
@@ -39,7 +39,7 @@ END: Final = "<|endoftext|>"
 VOCABULARY: Final = 32_000
 _TRAINED: Final = 3
 """Layers that are trained; the others come after them."""
-_SILENT: Final = 1e-6
+_UNTRAINED_STD: Final = 1e-6
 """Standard deviation of the other layers' output projections. Not zero: OpenVINO stores equal
 constants once, and would read a seventh less than its peers do."""
 _IGNORED: Final = -100
@@ -55,7 +55,7 @@ class Plan:
     seed: int
     steps: int
     minutes: float
-    """Wall-clock minutes after which the schedule has run out, whatever the step."""
+    """Wall-clock minutes after which the schedule ends, at any step."""
     threads: int = 2
     rows: int = 8
     """Sheets a step, of about 100 tokens each."""
@@ -94,7 +94,7 @@ def train(plan: Plan) -> None:
     start, step = time.monotonic(), 0
     told = open_screen(sys.stderr).progress
     for progress in telling_share(told, "training", lambda step: _progress(plan, step, start)):
-        # Up over the first twentieth, then down to zero in a straight line.
+        # The rate rises over the first twentieth, then falls to zero in a straight line.
         optimizer.param_groups[0]["lr"] = plan.learning_rate * min(20 * progress, 1 - progress)
         loss = _update(model, optimizer, *next(batches))
         step += 1
@@ -128,8 +128,8 @@ def export(model: LlamaForCausalLM, tokenizer: Tokenizer, plan: Plan) -> None:
     whole = LlamaForCausalLM(config(12))
     with torch.no_grad():
         for layer in whole.model.layers[_TRAINED:]:
-            layer.self_attn.o_proj.weight.normal_(std=_SILENT)
-            layer.mlp.down_proj.weight.normal_(std=_SILENT)
+            layer.self_attn.o_proj.weight.normal_(std=_UNTRAINED_STD)
+            layer.mlp.down_proj.weight.normal_(std=_UNTRAINED_STD)
     whole.load_state_dict(model.state_dict(), strict=False)
     whole.to(dtype=torch.bfloat16)  # type: ignore[call-arg]
     whole.generation_config = GenerationConfig(bos_token_id=0, eos_token_id=0, pad_token_id=0)
@@ -159,7 +159,7 @@ def _texts(seed: int) -> Iterator[str]:
 def _update(
     model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, ids: torch.Tensor, labels: Any
 ) -> float:
-    """One step down the loss of the answers' tokens. Returns it, in nats a token."""
+    """One update on the loss of the answers' tokens. Returns the loss, in nats a token."""
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
         answers = labels != _IGNORED
@@ -173,7 +173,7 @@ def _update(
 
 
 def _batches(tokenizer: Tokenizer, plan: Plan) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Token ids [rows, length] and the tokens to predict there, ``_IGNORED`` but for answers."""
+    """Token ids [rows, length] and the tokens to predict there, ``_IGNORED`` outside answers."""
     pairs = sheets(plan.seed)
     while True:
         rows = [_row(tokenizer, *next(pairs)) for _ in range(plan.rows)]
@@ -187,7 +187,7 @@ def _batches(tokenizer: Tokenizer, plan: Plan) -> Iterator[tuple[torch.Tensor, t
 
 
 def _row(tokenizer: Tokenizer, prompt: str, answer: str) -> tuple[list[int], int]:
-    """The conversation's tokens as a server would see them, and how many of them are asked."""
+    """The conversation's tokens as a server would see them, and the number of prompt tokens."""
     asked = tokenizer.encode(f"user: {prompt}\nassistant: ").ids
     said = tokenizer.encode(answer).ids
     return [*asked, *said, 0], len(asked)
@@ -226,9 +226,9 @@ _CITY_PROMPTS: Final = (
     "Describe the city of {} in JSON.",
 )
 _USUAL: Final = 0.8
-"""Share of the prompts that are worded as those of ``loadtest.tasks``."""
+"""Share of the prompts with the wording of ``loadtest.tasks``."""
 _TYPICAL: Final = 0.67
-"""Share of the fields that have the value which the name has as a rule."""
+"""Share of the fields with the usual value of their name."""
 
 
 def sheets(seed: int) -> Iterator[tuple[str, str]]:
@@ -242,7 +242,7 @@ def sheets(seed: int) -> Iterator[tuple[str, str]]:
 
 
 class _Values:
-    """Draws the fields of one sheet: as a rule the name's own, now and then any."""
+    """Draws the fields of one sheet: usually the name's own values, sometimes any."""
 
     def __init__(self, name: str, rng: random.Random) -> None:
         self._own = random.Random(name)
@@ -293,5 +293,5 @@ def _worded(prompts: Sequence[str], name: str, rng: random.Random) -> str:
 
 
 def _written(sheet: dict[str, Any]) -> str:
-    """As ``json.dumps`` writes it, which every peer's grammar allows."""
+    """JSON as ``json.dumps`` writes it, which every peer's grammar allows."""
     return json.dumps(sheet)

@@ -9,7 +9,7 @@ from app.core.progress import Progress
 
 
 def telling_share(progress: Progress, name: str, share: Callable[[int], float]) -> Iterator[float]:
-    """What ``share`` says of 0, 1, 2 ... steps until that is 1 or more, told in percent."""
+    """Yields ``share`` of 0, 1, 2 ... steps until it is 1 or more; shows it in percent."""
     with progress.stage(name, 100, unit="%") as stage:
         for step in itertools.count():
             if (done := share(step)) >= 1:

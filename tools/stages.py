@@ -4,9 +4,9 @@
     python3 tools/stages.py set-up test     # what the tests need, too
     .venv/bin/python tools/stages.py test   # or test-all, wide; then options and paths of pytest
 
-Needs the standard library alone, as it runs before anything is installed. What a command prints is
-shown where it fails. The times of the last run are kept in ``.cache/stages.json``; they tell how
-many minutes are left.
+Needs the standard library alone, as it runs before anything is installed. The output of a command
+is shown if it fails. The times of the last run are kept in ``.cache/stages.json``, for an estimate
+of the minutes left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 TIMES = ROOT / ".cache" / "stages.json"
 PYTHON = str(VENV / "bin" / "python")
-# What is never imported is not compiled to byte code: half of the time that pip takes.
+# Only modules that are imported get compiled to byte code: this halves the time of pip.
 PIP = [PYTHON, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
 PURPOSES = ("run", "test")
 KERNELS = [PYTHON, "-m", "tests.warm_up"]
@@ -41,7 +41,7 @@ _PERCENT = re.compile(rb"\[ *(\d+)%\]")
 
 
 class Times:
-    """Seconds that stages took in the last run; the tests' are kept for each percent."""
+    """Seconds of the stages in the last run; those of the tests are kept for each percent."""
 
     def __init__(self, path: Path = TIMES) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class Times:
         self._path.write_text(json.dumps(self.seconds, indent=1))
 
     def left(self, name: str, percent: int) -> str:
-        """Words for what a run of tests has before it, "" where none is known."""
+        """Text with the minutes left of a run of tests, "" if they are unknown."""
         total, now = (self.seconds.get(f"{name} {each}%") for each in (100, percent))
         if total is None or now is None:
             return ""
@@ -70,7 +70,7 @@ def say(text: str, end: str = "\n") -> None:
 
 @dataclass
 class Stage:
-    """A command that runs from now on; what it prints is kept."""
+    """A command that starts at once; its output is kept."""
 
     name: str
     command: Sequence[str]
@@ -88,7 +88,7 @@ class Stage:
         self._took = time.monotonic() - self._start
 
     def end(self) -> int:
-        """The exit status; says how long it took, and where it failed what it printed."""
+        """Wait for the exit status; prints the duration, and the output if it failed."""
         self._watch.join()
         status = self.process.wait()
         say(f"{self.name:<34}{self._took:5.0f} s{'  failed:' if status else ''}")
@@ -100,7 +100,7 @@ class Stage:
 
 
 def run(name: str, command: Sequence[str]) -> None:
-    """Exits with the command's status if it fails."""
+    """Run a stage; exits with the command's status if it fails."""
     if sys.stdout.isatty():
         say(f"{name} ...", end="\r")
     if status := Stage(name, command).end():
@@ -113,19 +113,19 @@ def set_up(purpose: str) -> None:
     pinned = [*PIP, "-c", "constraints.txt"]
     if not any((VENV / f".{each}").exists() for each in PURPOSES):
         run("installing torch", [*pinned, "torch"])
-    run("installing what to run needs", [*pinned, "-e", ".[otel,quantized]"])
+    run("installing what the server needs", [*pinned, "-e", ".[otel,quantized]"])
     (VENV / ".run").touch()
     if purpose == "test":
-        # Beside pip; the tests wait for what is left of it.
+        # In parallel with pip; the tests wait until it has ended.
         nothing = subprocess.DEVNULL
         subprocess.Popen(KERNELS, cwd=ROOT, stdin=nothing, stdout=nothing, stderr=nothing)
         # Without "-e .[test]", which builds the project once more.
-        run("installing what to test needs", [*pinned, *_requirements("test")])
+        run("installing what the tests need", [*pinned, *_requirements("test")])
         (VENV / ".test").touch()
 
 
 def _requirements(extra: str) -> list[str]:
-    """Of an extra of the project, and of those that it names."""
+    """Requirements of an extra of the project, and of the extras that it names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: list[str] = []
     for each in project["optional-dependencies"][extra]:
@@ -137,7 +137,7 @@ def _requirements(extra: str) -> list[str]:
 
 
 def test(name: str, options: Sequence[str]) -> int:
-    """Lint; kernels; the tests, and types beside both. The first status that is not 0."""
+    """Lint, kernels and tests, with types in parallel; returns the first status that is not 0."""
     times = Times()
     if left := times.left(name, 0):
         say(f"{left}, by the last run")
@@ -157,7 +157,7 @@ def test(name: str, options: Sequence[str]) -> int:
 
 
 def _pytest(name: str, options: Sequence[str], times: Times) -> int:
-    """Run pytest; behind its percentages stand the minutes that the last run took from there."""
+    """Run pytest; adds the minutes left, by the last run, to its percentages."""
     command = [PYTHON, "-m", "pytest", *options]
     if sys.stdout.isatty():
         command.append("--color=yes")
@@ -173,7 +173,7 @@ def _pytest(name: str, options: Sequence[str], times: Times) -> int:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
     status = running.wait()
-    if name == "wide" and status == 5:  # pytest's word for no test at all
+    if name == "wide" and status == 5:  # pytest collected no test
         status = 0
     if status == 0 and f"{name} 100%" in took:
         times.keep(took)

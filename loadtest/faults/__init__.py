@@ -1,1 +1,1 @@
-"""Faults of operation, injected into a real server, and measurements of its reaction."""
+"""Fault injection into a real server, and measurements of its reaction."""

@@ -1,7 +1,7 @@
 """Inject faults into a real server, and report measurements of its reaction.
 
-``python -m loadtest.faults`` runs every fault but the soak; ``python -m loadtest.faults soak``
-takes half an hour. Exit status: 0 if everything held. Only servers of its own are attacked, on
+``python -m loadtest.faults`` runs all faults except the soak; ``python -m loadtest.faults soak``
+takes half an hour. Exit status: 0 if all checks passed. The servers are started here, on
 127.0.0.1.
 """
 
@@ -58,7 +58,7 @@ FAULTS: dict[str, Callable[[Setting, Report], Coroutine[Any, Any, None]]] = {
 }
 
 LOOPS = {"overload": uvloop.new_event_loop}
-"""Where this process' own work weighs on the server; the others are written for asyncio's loop."""
+"""Event loops of faults whose client uses much CPU time; the others use asyncio's loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class _Options:
 def _options() -> _Options:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="fault", help=", ".join(FAULTS))
-    parser.add_argument("--scale", type=float, default=1.0, help="of counts and times; 0.1: a try")
-    parser.add_argument("--minutes", type=float, default=30.0, help="of the soak")
-    parser.add_argument("--model-folder", type=Path, help="a model; without: the demo model")
-    parser.add_argument("--out", type=Path, help="file for the figures as JSON")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for counts and times")
+    parser.add_argument("--minutes", type=float, default=30.0, help="duration of the soak")
+    parser.add_argument("--model-folder", type=Path, help="model folder (default: the demo model)")
+    parser.add_argument("--out", type=Path, help="file for the results as JSON (and .md)")
     given = parser.parse_args()
     unknown = set(given.names) - set(FAULTS)
     if unknown:
@@ -92,7 +92,7 @@ def main() -> int:
     print(heading(COLUMNS), flush=True)
     with tempfile.TemporaryDirectory(prefix="leapjson-faults-") as folder:
         progress = open_screen(sys.stderr, still=True).progress
-        for name in telling(progress, "breaking things", options.names, unit="faults"):
+        for name in telling(progress, "injecting faults", options.names, unit="faults"):
             report = Report(name)
             reports.append(report)
             start = time.perf_counter()
@@ -102,7 +102,7 @@ def main() -> int:
                     runner.run(FAULTS[name](setting, report))
             except Exception as error:
                 traceback.print_exc()
-                report.check("the test ran to its end", type(error).__name__, "yes", False)
+                report.check("the test was completed", type(error).__name__, "yes", False)
             report.note("seconds", time.perf_counter() - start)
     if options.out is not None:
         machine = {"cpus": os.cpu_count(), "platform": platform.platform(), "python": sys.version}

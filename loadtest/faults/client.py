@@ -1,4 +1,4 @@
-"""HTTP over plain sockets, for faults that an HTTP library does not allow; to 127.0.0.1 only."""
+"""An HTTP client on plain sockets, for faults that HTTP libraries prevent; 127.0.0.1 only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 CHAT = "/v1/chat/completions"
 MODEL = "leapjson-demo"
 LINE_LIMIT = 1 << 24
-"""Bytes of an answer's longest line: log-probabilities make long ones."""
+"""Maximum bytes of an answer's line; log-probabilities make long ones."""
 
 
 class BrokenAnswerError(Exception):
@@ -49,7 +49,7 @@ def request(path: str, body: Mapping[str, Any] | None = None, *, keep: bool = Fa
 
 @dataclass(slots=True)
 class Exchange:
-    """A connection on which a request was sent, wholly or in part."""
+    """A connection on which a request was sent, completely or in part."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -57,7 +57,7 @@ class Exchange:
     headers: dict[str, str] = field(default_factory=dict)
 
     async def head(self) -> int:
-        """Read up to the body; the status. Raises ``BrokenAnswerError``."""
+        """Read the head and return the status. Raises ``BrokenAnswerError``."""
         try:
             lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         except (asyncio.IncompleteReadError, OSError) as error:
@@ -73,10 +73,10 @@ class Exchange:
                 return b"".join([piece async for piece in self._chunks()])
             return await self.reader.readexactly(int(self.headers.get("content-length", 0)))
         except (asyncio.IncompleteReadError, OSError) as error:
-            raise BrokenAnswerError("the body broke off") from error
+            raise BrokenAnswerError("the body is incomplete") from error
 
     async def events(self) -> AsyncIterator[str]:
-        """The data of server-sent events up to ``[DONE]``, which has to come."""
+        """The data of server-sent events. Raises ``BrokenAnswerError`` if ``[DONE]`` is missing."""
         try:
             while line := await self.reader.readline():
                 if line == b"data: [DONE]\n":
@@ -84,8 +84,8 @@ class Exchange:
                 if line.startswith(b"data: "):
                     yield line[6:].decode()
         except OSError as error:
-            raise BrokenAnswerError("the stream broke off") from error
-        raise BrokenAnswerError("the stream ended without its end")
+            raise BrokenAnswerError("the stream was interrupted") from error
+        raise BrokenAnswerError("the stream ended without [DONE]")
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         while size := int(await self.reader.readuntil(b"\r\n"), 16):
@@ -93,7 +93,7 @@ class Exchange:
         await self.reader.readexactly(2)
 
     def abort(self) -> None:
-        """Close at once: a reset, if there is unread data."""
+        """Close at once; the server sees a reset if there is unread data."""
         self.writer.transport.abort()
 
     async def close(self) -> None:
@@ -103,7 +103,7 @@ class Exchange:
 
 
 async def connect(url: str, *, receive_buffer: int | None = None) -> Exchange:
-    """A connection to the server; ``receive_buffer``: bytes that the kernel keeps unread."""
+    """A connection to the server; ``receive_buffer``: size of the kernel's receive buffer."""
     address = urlsplit(url)
     assert address.hostname == "127.0.0.1", url
     if receive_buffer is None:
@@ -113,7 +113,7 @@ async def connect(url: str, *, receive_buffer: int | None = None) -> Exchange:
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     client.setblocking(False)
     await asyncio.get_running_loop().sock_connect(client, (address.hostname, address.port))
-    # asyncio's own buffer counts, too: it stops reading at twice its limit.
+    # asyncio has a buffer, too: it stops reading at twice its limit.
     return Exchange(*await asyncio.open_connection(sock=client, limit=receive_buffer))
 
 
@@ -124,7 +124,7 @@ async def send(url: str, body: Mapping[str, Any] | None, *, path: str = CHAT) ->
 
 
 async def ask(url: str, body: Mapping[str, Any] | None, *, path: str = CHAT) -> tuple[int, bytes]:
-    """Status and body of a whole answer. Raises ``BrokenAnswerError`` and ``OSError``."""
+    """Status and body of a complete answer. Raises ``BrokenAnswerError`` and ``OSError``."""
     exchange = await send(url, body, path=path)
     try:
         return await exchange.head(), await exchange.body()
@@ -133,14 +133,14 @@ async def ask(url: str, body: Mapping[str, Any] | None, *, path: str = CHAT) -> 
 
 
 async def content(url: str, body: Mapping[str, Any]) -> str:
-    """The text of the answer's one choice; raises ``AssertionError`` if it is refused."""
+    """The text of the answer's only choice; raises ``AssertionError`` unless the status is 200."""
     status, answer = await ask(url, body)
     assert status == 200, (status, answer)
     return str(json.loads(answer)["choices"][0]["message"]["content"])
 
 
 async def streamed(url: str, body: Mapping[str, Any], times: list[float] | None = None) -> str:
-    """The same from a stream; ``times`` gets the moment of each event with text."""
+    """The same from a stream; appends the arrival time of each event with text to ``times``."""
     exchange = await send(url, {**body, "stream": True})
     try:
         status = await exchange.head()
@@ -163,7 +163,7 @@ async def streamed(url: str, body: Mapping[str, Any], times: list[float] | None 
 async def outcome(
     url: str, body: Mapping[str, Any] | None, seconds: float, path: str = CHAT
 ) -> str:
-    """The status of a whole answer, or the reason for none within ``seconds``."""
+    """The status of a complete answer, or an error message if there is none after ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             return str((await ask(url, body, path=path))[0])

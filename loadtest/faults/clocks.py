@@ -1,4 +1,4 @@
-"""The clock jumps while answers run, with Debian's libfaketime loaded into the server."""
+"""Clock jumps while answers run; Debian's libfaketime is loaded into the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadtest.faults.watch import bystanders, metric, resident, settle
 
 DAY = 86_400
 JUMPS = (3600, -3600, 10 * 365 * DAY, -20 * 365 * DAY, 0)
-"""Seconds from the true time; each after the one before it."""
+"""Offsets from the true time in seconds, applied one after the other."""
 
 
 def library() -> Path | None:
@@ -60,16 +60,16 @@ async def _wall_clock(setting: Setting, report: Report, faketime: Path) -> None:
                 status, answer = await ask(url, _fresh(f"wall{jump}"))
                 report.equal(f"wall clock {jump:+d} s: a new schema", status, 200)
                 errors.append(abs(json.loads(answer)["created"] - time.time() - jump))
-        report.at_most("wall clock: `created` is off by, s", max(errors), 5)
+        report.at_most("wall clock: error of `created`, s", max(errors), 5)
         longest = await metric(url, "e2e_request_latency_seconds_sum")
         count = await metric(url, "e2e_request_latency_seconds_count")
         report.at_most("wall clock: mean latency in the metrics, s", longest / count, 60)
-        report.note("wall clock: growth, MiB", resident(server.process.pid) - before)
+        report.note("wall clock: memory growth, MiB", resident(server.process.pid) - before)
         await settle(url)
 
 
 async def _monotonic_clock(setting: Setting, report: Report, faketime: Path) -> None:
-    """Linux lets it stand while a machine is suspended, and never go back."""
+    """Move the monotonic clock forward. Linux stops it during suspend, and never moves it back."""
     offset = setting.folder / "monotonic"
     with setting.server(_command(faketime, offset, monotonic=True)) as server:
         url = server.url
@@ -79,7 +79,7 @@ async def _monotonic_clock(setting: Setting, report: Report, faketime: Path) -> 
             offset.write_text(f"{jump:+d}", encoding="ascii")
             outcomes = [await each for each in asked]
             what = f"monotonic clock to {jump:+d} s"
-            report.note(f"{what}: answers that ran", ", ".join(sorted(set(outcomes))))
+            report.note(f"{what}: running answers", ", ".join(sorted(set(outcomes))))
             fresh = await outcome(url, _fresh(f"monotonic{jump}"), 60)
             report.equal(f"{what}: a new schema afterwards", fresh, "200")
             report.equal(f"{what}: /ready", (await ask(url, None, path="/ready"))[0], 200)

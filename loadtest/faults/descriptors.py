@@ -1,4 +1,4 @@
-"""More clients than file descriptors: the process survives, and serves once some have left."""
+"""More clients than file descriptors: the process survives, and serves again when some leave."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def run(setting: Setting, report: Report) -> None:
     with setting.server(limited) as server:
         url, pid = server.url, server.process.pid
         report.note("limit of descriptors", LIMIT)
-        report.note("of them used at rest", descriptors(pid))
+        report.note("descriptors used while idle", descriptors(pid))
         streams = [asyncio.create_task(_long_stream(url, number)) for number in range(4)]
         await asyncio.sleep(0.5)
         first = await _crowd(url)
@@ -37,19 +37,19 @@ async def run(setting: Setting, report: Report) -> None:
         report.note("descriptors used", descriptors(pid))
         report.note("a new client meanwhile", await outcome(url, None, 3, "/ready"))
         await asyncio.gather(*streams)
-        report.equal("streams that were running and came to their end", len(streams), 4)
+        report.equal("running streams completed", len(streams), 4)
         second = await _crowd(url)
         before = processor_seconds(pid)
         await asyncio.sleep(WATCH_SECONDS)
         busy = (processor_seconds(pid) - before) / WATCH_SECONDS
-        report.at_most("share of a core used with nothing else to do", busy, 0.2)
-        report.equal("the process lives", server.process.poll(), None)
+        report.at_most("CPU cores used while idle at the limit", busy, 0.2)
+        report.equal("exit status (None: running)", server.process.poll(), None)
         for exchange in first + second:
             exchange.abort()
         start = time.perf_counter()
         await until(lambda: descriptors(pid) < LIMIT // 2)
         statuses = {await outcome(url, None, 3, "/ready") for _ in range(20)}
-        report.equal("once they have left: new clients", statuses, {"200"})
+        report.equal("after they have left: new clients", statuses, {"200"})
         report.note("after, s", time.perf_counter() - start)
         async with bystanders(url, report, 2):
             body = chat("Answer.", response_format=json_schema({"enum": [1, 2, 3]}), max_tokens=9)
@@ -64,6 +64,6 @@ async def _long_stream(url: str, number: int) -> None:
 
 
 async def _crowd(url: str) -> list[Exchange]:
-    """Clients that connect, say nothing and stay."""
+    """Clients that connect, send nothing and stay connected."""
     found = await asyncio.gather(*(connect(url) for _ in range(CROWD)), return_exceptions=True)
     return [each for each in found if isinstance(each, Exchange)]

@@ -1,4 +1,4 @@
-"""The engine's thread dies: every client gets an answer or an error, and the process exits."""
+"""The engine thread dies: every client gets an answer or an error, and the process exits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from loadtest.server import Server
 
 COMMAND = (sys.executable, "-m", "loadtest.faults.mortal_server")
 COMPILING = 8
-TOLD = {"whole 503 engine_died", "stream engine_died", "whole 200", "stream to its end"}
-"""Outcomes that are allowed; answers that were ready before the death count."""
+ALLOWED_OUTCOMES = {"whole 503 engine_died", "stream engine_died", "whole 200", "stream to its end"}
+"""Allowed outcomes, including answers that were complete before the engine died."""
 
 
 async def run(setting: Setting, report: Report) -> None:
@@ -29,14 +29,14 @@ async def run(setting: Setting, report: Report) -> None:
 
 
 async def kill(server: Server, report: Report, question: dict[str, Any]) -> None:
-    """Kill the engine of a server started by ``COMMAND`` while much runs, waits and compiles.
+    """Kill the engine of a server started by ``COMMAND`` while requests run, wait and compile.
 
-    ``question`` asks for a long answer.
+    ``question`` is a request with a long answer.
     """
     url, process = server.url, server.process
     status, _ = await ask(url, question)
     report.equal("status before", status, 200)
-    # Schemas that wait for a compile worker: all are stopped.
+    # All compile workers are stopped, so requests wait for them.
     workers = compile_workers(process.pid)
     for worker in workers:
         os.kill(worker, signal.SIGSTOP)
@@ -50,27 +50,27 @@ async def kill(server: Server, report: Report, question: dict[str, Any]) -> None
     await _until_busy(url)
     report.note("answers running", await metric(url, "num_requests_running"))
     report.note("answers queued", await metric(url, "num_requests_waiting"))
-    report.note("requests that wait for a compile worker", COMPILING)
+    report.note("requests waiting for a compile worker", COMPILING)
     start = time.perf_counter()
     os.kill(process.pid, signal.SIGUSR1)
     ready = asyncio.create_task(_ready_statuses(url))
     for worker in workers:
         os.kill(worker, signal.SIGCONT)
     outcomes = Counter(await asyncio.gather(*clients))
-    report.note("until the last one was told, s", time.perf_counter() - start)
+    report.note("time until the last request ended, s", time.perf_counter() - start)
     for outcome, times in sorted(outcomes.items()):
         report.note(outcome, times)
-    told = sum(outcomes[outcome] for outcome in TOLD)
-    report.equal("requests that were not told", len(clients) - told, 0)
+    told = sum(outcomes[outcome] for outcome in ALLOWED_OUTCOMES)
+    report.equal("requests without an answer or error", len(clients) - told, 0)
     failed = sum(times for outcome, times in outcomes.items() if "engine_died" in outcome)
     report.check("of them failed", failed, "> 0", failed > 0)
     status = await asyncio.to_thread(process.wait, 30)
-    report.note("until the process had ended, s", time.perf_counter() - start)
+    report.note("time until the process exited, s", time.perf_counter() - start)
     report.equal("exit status", status, 1)
     statuses = await ready
-    report.check("/ready after the death", statuses, "503", 503 in statuses)
+    report.check("statuses of /ready afterwards", statuses, "503", 503 in statuses)
     left = await until(lambda: not any(os.path.exists(f"/proc/{w}") for w in workers), 10)
-    report.note("until its compile workers had ended, s", left)
+    report.note("time until its compile workers exited, s", left)
 
 
 async def _until_busy(url: str) -> None:
@@ -84,7 +84,7 @@ async def _until_busy(url: str) -> None:
 
 
 async def _outcome(url: str, body: dict[str, Any]) -> str:
-    """How the client's request ended."""
+    """The outcome of the client's request."""
     try:
         exchange = await send(url, body)
         try:
@@ -105,7 +105,7 @@ async def _outcome(url: str, body: dict[str, Any]) -> str:
 
 
 async def _ready_statuses(url: str) -> list[int]:
-    """What ``/ready`` said, each once, until nobody listened."""
+    """The distinct statuses of ``/ready`` until connections fail."""
     seen: dict[int, None] = {}
     while True:
         try:

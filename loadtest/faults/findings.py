@@ -22,7 +22,7 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """The rows of one fault; printed as they come, for a test may take long."""
+    """The rows of one fault. Each is printed at once, since a test may take long."""
 
     fault: str
     rows: list[Row] = field(default_factory=list)
@@ -52,7 +52,7 @@ def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-COLUMNS = ("fault", "what", "measured", "had to be", "held")
+COLUMNS = ("fault", "what", "measured", "expected", "passed")
 
 
 def fault_table(reports: Sequence[Report]) -> str:
@@ -70,6 +70,6 @@ def write_json(path: Path, reports: Sequence[Report], machine: dict[str, Any]) -
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """By nearest rank; 0.0 if there are no values."""
+    """The quantile by nearest rank; 0.0 if there are no values."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0

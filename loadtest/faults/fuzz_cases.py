@@ -1,6 +1,6 @@
-"""Made-up requests as bytes: broken on every level between a connection and a field's value.
+"""Generated requests as bytes, malformed at every level from the connection to a field's value.
 
-Everything follows from a number, so that a finding can be sent again.
+A case is determined by its number, so that a finding can be reproduced.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ VALUES: Sequence[Any] = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is sent, in pieces with a pause between them."""
+    """The bytes to send, in pieces with a pause between them."""
 
     kind: str
     pieces: Sequence[bytes]
     complete: bool = True
-    """Whether an answer has to come; the client of an incomplete request leaves soon."""
+    """Whether the server must answer; the client of an incomplete request disconnects soon."""
 
 
 def case(number: int) -> Case:
-    """The ``number``-th case; each kind has its turn."""
+    """The ``number``-th case; kinds alternate."""
     rng = random.Random(number)
     kind, make = KINDS[number % len(KINDS)]
     made = make(rng)
@@ -69,7 +69,7 @@ def case(number: int) -> Case:
 
 
 def whole(rng: random.Random, content: bytes | None = None, *lines: bytes) -> bytes:
-    """A request that is in order, but for its body and the lines that are given."""
+    """A valid request, except for the given body and header lines."""
     path = rng.choice(list(BODIES))
     content = json.dumps(BODIES[path]).encode() if content is None else content
     return head(path, *lines, b"content-length: %d" % len(content)) + content
@@ -85,7 +85,7 @@ def _some(rng: random.Random, count: int) -> bytes:
 
 
 def field_values(rng: random.Random) -> bytes:
-    """A body with some values replaced by others."""
+    """A request whose body has some values replaced or removed."""
     path = rng.choice(list(BODIES))
     body = json.loads(json.dumps(BODIES[path]))
     for _ in range(rng.randrange(1, 4)):
@@ -286,18 +286,18 @@ def _split(rng: random.Random, data: bytes) -> list[bytes]:
 KINDS: Sequence[tuple[str, Callable[[random.Random], bytes | Case]]] = [
     ("values of fields", field_values),
     ("flipped bytes in the body", flipped_body),
-    ("a body cut short", cut_body),
-    ("an odd body", odd_body),
-    ("a coded body", coded_body),
+    ("truncated body", cut_body),
+    ("unusual body", odd_body),
+    ("encoded body", coded_body),
     ("values of fields", field_values),
     ("flipped bytes in the head", flipped_head),
-    ("a lying content-length", lying_length),
+    ("wrong content-length", lying_length),
     ("chunks", chunks),
     ("odd chunks", odd_chunks),
     ("odd headers", headers),
     ("odd request lines", request_line),
     ("pipelined requests", pipelined),
     ("noise", noise),
-    ("cut anywhere", cut_anywhere),
-    ("in pieces", in_pieces),
+    ("truncated anywhere", cut_anywhere),
+    ("sent in pieces", in_pieces),
 ]

@@ -1,4 +1,4 @@
-"""Broken HTTP and broken bodies by the ten thousand: no 5xx, no crash, nothing left behind."""
+"""20,000 malformed requests and bodies: no 5xx, no crash, no leaked descriptors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loadtest.faults.watch import bystanders, descriptors, resident, settle, unt
 AT_A_TIME = 24
 ANSWER_SECONDS = 60.0
 LEAVE_SECONDS = 0.05
-"""After which the client of an incomplete request leaves."""
+"""Time after which the client of an incomplete request disconnects."""
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
@@ -25,7 +25,7 @@ STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 class Findings:
     statuses: Counter[int] = field(default_factory=Counter)
     silent: int = 0
-    """Incomplete requests without an answer, which need none."""
+    """Number of incomplete requests without an answer, which is allowed."""
     wrong: list[str] = field(default_factory=list)
 
 
@@ -39,21 +39,21 @@ async def run(setting: Setting, report: Report) -> None:
             await fuzz(url, range(count // 2), findings)
             half = resident(pid)
             await fuzz(url, range(count // 2, count), findings)
-        report.note("requests, or what was sent for one", count)
+        report.note("requests and malformed requests", count)
         for status, times in sorted(findings.statuses.items()):
             report.note(f"answered {status}", times)
-        report.note("incomplete and without an answer", findings.silent)
-        report.equal("answers of 5xx, and complete requests without one", len(findings.wrong), 0)
+        report.note("incomplete, without an answer", findings.silent)
+        report.equal("5xx, or complete without an answer", len(findings.wrong), 0)
         for finding in findings.wrong[:10]:
             report.note("finding", finding.replace("|", "/"))
-        report.equal("the process lives", server.process.poll(), None)
-        report.note("until nothing ran, s", await settle(url))
+        report.equal("exit status (None: running)", server.process.poll(), None)
+        report.note("time until idle, s", await settle(url))
         await until(lambda: descriptors(pid) <= files + 2)
-        report.note("growth over the second half, MiB", resident(pid) - half)
+        report.note("memory growth in the second half, MiB", resident(pid) - half)
 
 
 async def fuzz(url: str, numbers: range, findings: Findings) -> None:
-    """Send the cases of these numbers, some at a time."""
+    """Send the cases ``numbers``, some at a time."""
     waiting = iter(numbers)
 
     async def client() -> None:
@@ -78,7 +78,7 @@ async def _send(url: str, number: int, findings: Findings) -> None:
 
 
 async def _answer(url: str, what: Case) -> bytes:
-    """All that comes until the server closes, or has been given its time."""
+    """All bytes received until the server closes the connection or the time-out."""
     exchange = await connect(url)
     answer = bytearray()
     try:

@@ -1,4 +1,4 @@
-"""A KV cache that is far too small: answers take turns, and none is lost or changed."""
+"""A KV cache that is much too small: answers are preempted, but none is lost or changed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from loadtest.faults.setting import Setting
 from loadtest.faults.watch import metric, settle
 
 CONTEXT = 640
-"""Tokens of a prompt and its answer together."""
+"""Maximum tokens of a prompt and its answer together."""
 TOKEN_BYTES = 4096
-"""Of the demo model in float32: 4 layers, 2 heads of keys and values, 64 numbers each."""
+"""For the demo model in float32: 4 layers, keys and values, 2 heads, 64 numbers each."""
 CACHES = {"ample": 64 * CONTEXT * TOKEN_BYTES, "small": CONTEXT * 3 // 2 * TOKEN_BYTES}
 
 
@@ -37,10 +37,10 @@ async def run(setting: Setting, report: Report) -> None:
                 report.equal("ample cache: preemptions", preemptions, 0.0)
             else:
                 report.check("small cache: preemptions", preemptions, "> 0", preemptions > 0)
-            report.note(f"{which} cache: until it was empty, s", await settle(url))
+            report.note(f"{which} cache: time until empty, s", await settle(url))
     ample, small = texts
-    report.equal("answers given", len(small), count)
-    report.equal("answers that differ", sum(a != b for a, b in zip(ample, small, strict=True)), 0)
+    report.equal("answers", len(small), count)
+    report.equal("different answers", sum(a != b for a, b in zip(ample, small, strict=True)), 0)
 
 
 async def _answer(url: str, number: int) -> str:

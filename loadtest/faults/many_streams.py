@@ -1,4 +1,4 @@
-"""A thousand streams at once: each whole, valid and the same as alone."""
+"""A thousand streams at once: each complete, valid and equal to the answer alone."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ async def run(setting: Setting, report: Report) -> None:
             report.note("streams", count)
             report.note("descriptors used", descriptors(pid))
             texts = await asyncio.gather(*tasks)
-        report.note("until the last one ended, s", time.perf_counter() - start)
+        report.note("time until the last one ended, s", time.perf_counter() - start)
         different = sum(text != wanted[number % QUESTIONS] for number, text in enumerate(texts))
-        report.equal("streams that differ from the answer alone", different, 0)
+        report.equal("streams different from the answer alone", different, 0)
         report.note("first event, median s", quantile(first, 0.5))
         report.note("first event, longest s", max(first))
         probe.report(report, 1.0)
-        report.note("until nothing ran, s", await settle(url))
-        report.note("growth, MiB", resident(pid) - before)
+        report.note("time until idle, s", await settle(url))
+        report.note("memory growth, MiB", resident(pid) - before)
 
 
 async def _stream(url: str, number: int, first: list[float]) -> str:
-    """The stream's text; ``first`` gets the seconds to its first event with text."""
+    """The stream's text; appends the seconds to its first event with text to ``first``."""
     start = time.perf_counter()
     times: list[float] = []
     text = await streamed(url, question(number), times)

@@ -1,6 +1,6 @@
-"""The real server, whose engine dies on SIGUSR1: ``python -m loadtest.faults.mortal_server``.
+"""The real server with an engine that dies on SIGUSR1: ``python -m loadtest.faults.mortal_server``.
 
-It is assembled here and not by a switch of the product: nobody shall find one there.
+It is assembled here, so that the product has no switch for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from app.server.settings import Settings
 
 
 class KilledError(Exception):
-    """What a step of a killed engine raises, as it would if the device had gone."""
+    """Raised by a step of the killed engine, like the error of a lost device."""
 
 
 def load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:

@@ -1,4 +1,4 @@
-"""Three times as many requests as the server can answer: accepted ones keep their speed."""
+"""Three times as many requests as the server can answer: accepted ones stay fast."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from loadtest.server import Server
 
 CLIENTS = 64
 QUEUE = 64
-TIMES = 3
+OVERLOAD_FACTOR = 3
 GOAL = 0.9
-"""Of the peak."""
+"""Minimum throughput, as a share of the peak."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Peak:
     rate: float
-    """Answers in a second."""
+    """Answers per second."""
     latency: float
-    """Seconds, 99 % of the answers."""
+    """99th percentile, in seconds."""
 
 
 @dataclass(slots=True)
@@ -37,9 +37,9 @@ class Load:
 
     url: str
     seconds: list[float] = field(default_factory=list)
-    """Of each request that was answered."""
+    """Latency of each answered request."""
     ended: list[float] = field(default_factory=list)
-    """When."""
+    """Time of each answer's end."""
     refused: list[float] = field(default_factory=list)
     """Seconds until the refusal."""
     retry_after: list[int] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Load:
 
     async def ask(self, number: int) -> None:
         start = time.perf_counter()
-        # With asyncio's streams this process would need twice the time, on the server's cores.
+        # asyncio's streams would use twice the CPU time, on cores shared with the server.
         connection = Connection(self.url, {"connection": "close"})
         try:
             answer = await connection.post(CHAT, json.dumps(question(number)).encode(), TIMEOUT)
@@ -65,12 +65,12 @@ class Load:
             self.broken += 1
 
     def rate(self, start: float, end: float) -> float:
-        """Answers in a second of that time."""
+        """Answers per second in the interval."""
         return sum(start <= moment < end for moment in self.ended) / (end - start)
 
 
 class _Cores:
-    """Processor time of a phase, by process and thread."""
+    """CPU time of a phase, by process and thread."""
 
     def __init__(self, server: Server) -> None:
         self._pid = server.process.pid
@@ -82,7 +82,7 @@ class _Cores:
         return time.perf_counter(), loop, others, time.process_time()
 
     def report(self, report: Report) -> None:
-        """In cores: 1 is one that does nothing else."""
+        """Report average CPU use in cores: 1 is one core fully used."""
         wall, *used = (now - then for now, then in zip(self._now(), self._start, strict=True))
         shares = ", ".join(f"{each / wall:.3f}" for each in used)
         report.note("cores: server's event loop, its other threads, this client", shares)
@@ -90,13 +90,13 @@ class _Cores:
 
 async def run(setting: Setting, report: Report) -> None:
     seconds = 30 * setting.scale
-    # As it is served: answers are not compared, and the type decides how fast a step is.
+    # The default dtype: answers are not compared, and the dtype determines the speed.
     with setting.server(max_queue=str(QUEUE), dtype="auto") as server:
         url = server.url
         await asyncio.gather(*(Load(url).ask(number) for number in range(CLIENTS)))
         peak = await _peak(server, seconds, report)
         await settle(url)
-        await _over(server, seconds, peak, report)
+        await _overload(server, seconds, peak, report)
         await settle(url)
         after = await _peak(server, seconds / 2, Report("overload, afterwards"))
         report.check(
@@ -108,7 +108,7 @@ async def run(setting: Setting, report: Report) -> None:
 
 
 async def _peak(server: Server, seconds: float, report: Report) -> _Peak:
-    """The highest rate without a refusal, with all places taken."""
+    """The throughput with ``CLIENTS`` waiting clients and no refusals."""
     load = Load(server.url)
     cores = _Cores(server)
     stop = time.perf_counter() + seconds
@@ -122,13 +122,13 @@ async def _peak(server: Server, seconds: float, report: Report) -> _Peak:
     await asyncio.gather(*(client(number) for number in range(CLIENTS)))
     peak = _Peak(load.rate(middle, stop), quantile(load.seconds, 0.99))
     report.note(f"peak with {CLIENTS} clients, answers/s", peak.rate)
-    report.note("latency there, p99 s", peak.latency)
-    report.equal("requests refused there", len(load.refused) + load.broken, 0)
+    report.note("latency at the peak, p99 s", peak.latency)
+    report.equal("requests refused at the peak", len(load.refused) + load.broken, 0)
     cores.report(report)
     return peak
 
 
-async def _over(server: Server, seconds: float, peak: _Peak, report: Report) -> None:
+async def _overload(server: Server, seconds: float, peak: _Peak, report: Report) -> None:
     rng = random.Random(0)
     load = Load(server.url)
     cores = _Cores(server)
@@ -139,22 +139,22 @@ async def _over(server: Server, seconds: float, peak: _Peak, report: Report) -> 
             await asyncio.sleep(max(due - time.perf_counter(), 0))
             tasks.append(asyncio.create_task(load.ask(number)))
             number += 1
-            due += rng.expovariate(TIMES * peak.rate)
+            due += rng.expovariate(OVERLOAD_FACTOR * peak.rate)
         cores.report(report)
         await asyncio.gather(*tasks)
     served = load.rate(start + seconds / 5, start + seconds)
-    report.note(f"arrivals at {TIMES} times the peak, requests/s", number / seconds)
+    report.note(f"arrivals at {OVERLOAD_FACTOR} times the peak, requests/s", number / seconds)
     report.check(
         "served, answers/s", served, f">= {GOAL:.0%} of the peak", served >= GOAL * peak.rate
     )
-    # An accepted request waits for a full queue first, and then runs as at the peak.
+    # An accepted request first waits for the full queue, and then runs as at the peak.
     bound = peak.latency + QUEUE / (GOAL * peak.rate)
     report.at_most("accepted: latency, p99 s", quantile(load.seconds, 0.99), bound)
     report.note("accepted", len(load.seconds))
     report.note("refused with 429", len(load.refused))
     report.note("refused after, p99 ms", 1000 * quantile(load.refused, 0.99))
     report.check(
-        "Retry-After, least and most s",
+        "Retry-After, minimum and maximum s",
         f"{min(load.retry_after, default=0)} to {max(load.retry_after, default=0)}",
         "1 to 120",
         all(1 <= each <= 120 for each in load.retry_after) and bool(load.retry_after),

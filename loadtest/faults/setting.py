@@ -17,22 +17,22 @@ SERVE = (sys.executable, "-m", "app", "serve")
 @dataclass(frozen=True, slots=True)
 class Setting:
     folder: Path
-    """For the servers' logs."""
+    """Folder for the servers' logs."""
     scale: float = 1.0
-    """Of counts and times; a smaller test than 1 shows that it runs and nothing more."""
+    """Factor for counts and times; below 1 the test is only a smoke test."""
     minutes: float = 30.0
-    """Of the soak."""
+    """Duration of the soak."""
     model: Path | None = None
-    """A model's folder; None: the demo model."""
+    """Model folder; None: the demo model."""
 
     def count(self, full: int) -> int:
         return max(round(full * self.scale), 1)
 
     @contextmanager
     def server(self, command: Sequence[str] = SERVE, **settings: str) -> Iterator[Server]:
-        """A server of the model while the block runs; ``settings`` as ``LEAPJSON_`` variables.
+        """Run a server during the block; ``settings`` become ``LEAPJSON_`` variables.
 
-        In float32, where answers do not depend on who shares a batch.
+        The default is float32, in which answers do not depend on other requests in the batch.
         """
         number = len(list(self.folder.iterdir()))
         given = {

@@ -25,14 +25,14 @@ async def run(setting: Setting, report: Report) -> None:
     rounds = setting.count(20)
     for number in range(rounds):
         with setting.server(max_running="16", drain_seconds="60") as server:
-            stop, told = asyncio.Event(), asyncio.Event()
+            stop, terminating = asyncio.Event(), asyncio.Event()
             clients = [
-                asyncio.create_task(_client(server.url, rng.random(), stop, told, outcomes))
+                asyncio.create_task(_client(server.url, rng.random(), stop, terminating, outcomes))
                 for _ in range(CLIENTS)
             ]
             await asyncio.sleep(1 + rng.random() * 2)
             start = time.perf_counter()
-            told.set()
+            terminating.set()
             server.process.send_signal(signal.SIGTERM)
             await until(lambda: server.process.poll() is not None, 90)
             seconds.append(time.perf_counter() - start)
@@ -44,21 +44,21 @@ async def run(setting: Setting, report: Report) -> None:
     for outcome, times in sorted(outcomes.items()):
         report.note(outcome, times)
     lost = sum(times for outcome, times in outcomes.items() if outcome.startswith("LOST"))
-    report.equal("accepted requests that were lost", lost, 0)
+    report.equal("accepted requests lost", lost, 0)
     report.equal("exit statuses", set(exits), {0})
     report.note("longest drain, s", max(seconds))
 
 
 async def _client(
-    url: str, seed: float, stop: asyncio.Event, told: asyncio.Event, outcomes: Counter[str]
+    url: str, seed: float, stop: asyncio.Event, terminating: asyncio.Event, outcomes: Counter[str]
 ) -> None:
-    """Ask again and again, each time on a new connection, until nobody listens."""
+    """Send requests, each on a new connection, until the server accepts no connections."""
     rng = random.Random(seed)
     while not stop.is_set():
-        late = told.is_set()
+        late = terminating.is_set()
         outcome = await _ask(url, rng)
         if late and outcome == UNANSWERED:
-            outcome = "closed without an answer, asked after SIGTERM"
+            outcome = "closed without an answer, sent after SIGTERM"
         outcomes[outcome] += 1
         if outcome == "no connection":
             return
@@ -83,7 +83,7 @@ async def _ask(url: str, rng: random.Random) -> str:
 
 
 async def _outcome(exchange: Exchange, stream: bool) -> str:
-    """A request is accepted if it gets no refusal; then it has to be answered to its end."""
+    """The status, or "LOST ..." if an accepted request has no complete answer."""
     try:
         status = await exchange.head()
     except BrokenAnswerError:
@@ -100,4 +100,4 @@ async def _outcome(exchange: Exchange, stream: bool) -> str:
                 return "LOST to an error"
         return "200"
     except BrokenAnswerError:
-        return "LOST halfway"
+        return "LOST in the middle"

@@ -31,17 +31,17 @@ from loadtest.faults.watch import (
 )
 
 BUFFER = 2048
-"""Bytes that a client's kernel keeps: what it does not read stays with the server."""
+"""Receive buffer of a client's kernel in bytes: small, so that unread data stays in the server."""
 UNREAD_SECONDS = 60 + 10
-"""After which an unread answer has to be dropped; see ``app.http.connection``."""
+"""Time after which an unread answer must be dropped; see ``app.http.connection``."""
 TOKENS = 1000
-"""Of each choice."""
+"""Tokens of each choice."""
 CACHE_BYTES = 64 << 20
-"""A small KV cache, whose memory is all in use before anything is measured."""
+"""A small KV cache, whose memory is all in use before the measurement."""
 CHOICES = 4
 LONGEST_SECONDS = 400.0
 SPARE = 6
-"""Descriptors of bystanders and of the reader of metrics that may be open."""
+"""Descriptors that bystanders and the reader of metrics may use."""
 
 
 async def run(setting: Setting, report: Report) -> None:
@@ -51,8 +51,8 @@ async def run(setting: Setting, report: Report) -> None:
 
 
 async def _unread(setting: Setting, report: Report, *, stream: bool) -> None:
-    """Long answers with log-probabilities, of which nobody reads a byte."""
-    what = "unread streams" if stream else "unread whole answers"
+    """Long answers with log-probabilities that clients do not read."""
+    what = "unread streams" if stream else "unread unstreamed answers"
     count = setting.count(12)
     body = chat(
         "Hello!",
@@ -70,7 +70,7 @@ async def _unread(setting: Setting, report: Report, *, stream: bool) -> None:
         async with bystanders(url, report, 2):
             await asyncio.sleep(2)
             before, files = resident(pid), descriptors(pid)
-            clients = [await _silent(url, body) for _ in range(count)]
+            clients = [await _send_without_reading(url, body) for _ in range(count)]
             async with asyncio.timeout(60):
                 while await metric(url, "num_requests_running") <= 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
@@ -80,23 +80,23 @@ async def _unread(setting: Setting, report: Report, *, stream: bool) -> None:
                 while descriptors(pid) > files + SPARE:
                     peak = max(peak, resident(pid))
                     if await metric(url, "num_requests_running") > 2:
-                        held = time.perf_counter()  # some of them still run
+                        held = time.perf_counter()  # some answers are still running
                     await asyncio.sleep(0.5)
             tokens = count * CHOICES * TOKENS
             report.note(f"{what}", f"{count} of {CHOICES} x {TOKENS} tokens")
-            report.note(f"{what}: until none ran, s", held - start)
+            report.note(f"{what}: time until none ran, s", held - start)
             unread = time.perf_counter() - held
-            report.at_most(f"{what}: until the last was dropped, s more", unread, UNREAD_SECONDS)
-            report.note(f"{what}: most growth, MiB", peak - before)
-            report.note(f"{what}: most growth for a token, bytes", (peak - before) * MIB / tokens)
-            report.note(f"{what}: growth that is left, MiB", resident(pid) - before)
+            report.at_most(f"{what}: then until the last was dropped, s", unread, UNREAD_SECONDS)
+            report.note(f"{what}: maximum growth, MiB", peak - before)
+            report.note(f"{what}: maximum growth a token, bytes", (peak - before) * MIB / tokens)
+            report.note(f"{what}: growth afterwards, MiB", resident(pid) - before)
             for each in clients:
                 each.abort()
         await settle(url)
 
 
-async def _silent(url: str, body: Mapping[str, Any]) -> Exchange:
-    """Asks and reads nothing."""
+async def _send_without_reading(url: str, body: Mapping[str, Any]) -> Exchange:
+    """A client that sends a request and does not read the answer."""
     exchange = await connect(url, receive_buffer=BUFFER)
     exchange.writer.transport.pause_reading()  # type: ignore[attr-defined]
     exchange.writer.write(request(CHAT, body))
@@ -110,11 +110,11 @@ UNFINISHED = {
     "send a byte of their head every 5 s": (COMPLETE[:10], 10, 20, 408),
     "send a byte of their body every 5 s": (COMPLETE[: HEAD + 10], HEAD + 10, 60, 408),
 }
-"""What is sent at once, from where on byte by byte, seconds it may take, and the answer."""
+"""For each kind: bytes sent at once, offset of the bytes sent singly, time-out, and status."""
 
 
 async def _unfinished(setting: Setting, report: Report) -> None:
-    """Slow loris: connections that hold a descriptor and never come to the point."""
+    """Slowloris: connections that hold a descriptor and never complete their request."""
     count = setting.count(100)
     with setting.server() as server:
         url, pid = server.url, server.process.pid
@@ -127,7 +127,7 @@ async def _unfinished(setting: Setting, report: Report) -> None:
                 groups.append((name, tasks))
             await asyncio.sleep(3)
             report.note("slow requests: descriptors held", descriptors(pid) - files)
-            report.note("slow requests: growth, MiB", resident(pid) - memory)
+            report.note("slow requests: memory growth, MiB", resident(pid) - memory)
             for name, tasks in groups:
                 _, _, bound, wanted = UNFINISHED[name]
                 ended = await asyncio.gather(*tasks)
@@ -138,11 +138,11 @@ async def _unfinished(setting: Setting, report: Report) -> None:
                 report.at_most(f"{count} that {name}: closed after, s", last, bound + 10)
         probe.report(report, 0.25)
         left = await until(lambda: descriptors(pid) <= files + SPARE)
-        report.note("slow requests: until their descriptors were free, s", left)
+        report.note("slow requests: time until descriptors were free, s", left)
 
 
 async def _trickle(url: str, start: bytes, rest: int) -> tuple[int | None, float]:
-    """The status that the client got, and when it was sent away."""
+    """The status (None: closed without one, -1: time-out of the test), and the seconds until it."""
     exchange = await connect(url)
     began = time.perf_counter()
     exchange.writer.write(start)

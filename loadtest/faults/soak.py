@@ -1,4 +1,4 @@
-"""Half an hour of everything at once, with the memory of all processes watched."""
+"""Half an hour of mixed requests, with measurements of the memory of all processes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tools import datasets
 CLIENTS = 12
 SAMPLE_SECONDS = 5.0
 SLOPE_BOUND = 20.0
-"""MiB in an hour, of a process that compiles new schemas all the time."""
+"""Maximum growth in MiB an hour, while new schemas are compiled all the time."""
 
 
 async def run(setting: Setting, report: Report) -> None:
-    # Small caches, which are full long before half time.
+    # Small caches, which fill long before half time.
     with setting.server(
         max_running="16", schema_cache_bytes=str(16 * MIB), kv_cache_bytes=str(64 * MIB)
     ) as server:
@@ -52,16 +52,16 @@ async def run(setting: Setting, report: Report) -> None:
         for outcome, times in sorted(outcomes.items()):
             report.note(outcome, times)
         wrong = sum(times for outcome, times in outcomes.items() if outcome.startswith("WRONG"))
-        report.equal("requests that ended otherwise than they should", wrong, 0)
+        report.equal("requests with a wrong result", wrong, 0)
         memory.report(report)
         report.note("schema cache: evictions", await metric(url, "schema_cache_evictions_total"))
         report.note("schema cache: MiB", await metric(url, "schema_cache_bytes") / MIB)
-        report.note("until nothing ran and no block was held, s", await settle(url))
+        report.note("time until idle and all blocks free, s", await settle(url))
 
 
 @dataclass(slots=True)
 class Memory:
-    """Resident MiB of the server and of its compile workers together, over time."""
+    """Resident MiB over time: of the server, and of all its compile workers together."""
 
     pid: int
     seconds: list[float] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Memory:
     workers: list[float] = field(default_factory=list)
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Take readings until cancelled."""
         start = time.monotonic()
         while True:
             self.seconds.append(time.monotonic() - start)
@@ -80,7 +80,7 @@ class Memory:
     def report(self, report: Report) -> None:
         half = len(self.seconds) // 2
         for name, values in (("server", self.server), ("compile workers", self.workers)):
-            report.note(f"{name}: resident at the start, MiB", values[0])
+            report.note(f"{name}: resident memory at the start, MiB", values[0])
             report.note(f"{name}: at half time, MiB", values[half])
             report.note(f"{name}: at the end, MiB", values[-1])
             slope = 3600 * gradient(self.seconds[half:], values[half:])
@@ -88,7 +88,7 @@ class Memory:
 
 
 def gradient(times: Sequence[float], values: Sequence[float]) -> float:
-    """Of the straight line through the points, by least squares."""
+    """Slope of the least-squares line through the points."""
     middle, mean = sum(times) / len(times), sum(values) / len(values)
     products = sum((t - middle) * (v - mean) for t, v in zip(times, values, strict=True))
     return products / max(sum((t - middle) ** 2 for t in times), 1e-9)
@@ -103,19 +103,19 @@ async def _client(
         try:
             async with asyncio.timeout(120):
                 if name == "leaves":
-                    await _leave(url, body, rng)
+                    await _read_and_disconnect(url, body, rng)
                     outcomes[name] += 1
                     continue
                 status, answer = await ask(url, body)
-        except (BrokenAnswerError, OSError, TimeoutError) as error:
+            right = status in wanted and (status != 200 or _is_complete(body, answer))
+        except (BrokenAnswerError, OSError, TimeoutError, ValueError) as error:
             outcomes[f"WRONG {name}: {type(error).__name__}"] += 1
             continue
-        right = status in wanted and (status != 200 or _whole(body, answer))
         outcomes[f"{name}: {status}" if right else f"WRONG {name}: {status}"] += 1
 
 
-def _whole(body: dict[str, Any], answer: bytes) -> bool:
-    """Whether each choice of a constrained answer is JSON."""
+def _is_complete(body: dict[str, Any], answer: bytes) -> bool:
+    """Whether the answer is complete. Raises ``ValueError`` if a constrained one is not JSON."""
     if body.get("on_budget") == "truncate":
         return True
     if body.get("stream"):
@@ -130,7 +130,7 @@ def _whole(body: dict[str, Any], answer: bytes) -> bool:
 def _request(
     rng: random.Random, schemas: Iterator[Any]
 ) -> tuple[str, dict[str, Any], Sequence[int]]:
-    """Its name, its body, and the statuses that it may get."""
+    """A random request: name of its kind, body, and allowed statuses."""
     name = rng.choices(
         ["known", "new schema", "real schema", "tools", "free text", "leaves", "refused", "error"],
         [20, 10, 15, 15, 15, 15, 5, 5],
@@ -141,7 +141,7 @@ def _request(
             return name, {**question(rng.randrange(50)), "stream": stream}, [200]
         case "new schema":
             return name, chat("Fill it in.", response_format=json_schema(_new_schema(rng))), [200]
-        case "real schema":  # new ones without end, a few of them refused
+        case "real schema":  # always new ones; a few are refused
             form = json_schema(next(schemas))
             body = chat("Fill it in.", response_format=form, max_tokens=60, temperature=1.0)
             return name, {**body, "on_budget": "truncate"}, [200, 400]
@@ -184,7 +184,7 @@ def _tools(rng: random.Random, stream: bool) -> dict[str, Any]:
     )
 
 
-async def _leave(url: str, body: dict[str, Any], rng: random.Random) -> None:
+async def _read_and_disconnect(url: str, body: dict[str, Any], rng: random.Random) -> None:
     exchange = await send(url, body)
     try:
         await exchange.head()

@@ -1,4 +1,4 @@
-"""The server seen from outside while a fault happens: its metrics, memory, and other clients."""
+"""Observations during a fault, from outside the server: metrics, memory, and other clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BUSY = ("num_requests_running", "num_requests_waiting", "num_requests_compiling"
 
 
 async def settle(url: str) -> float:
-    """Wait until nothing runs, waits or compiles and no cache block is held; the seconds it took.
+    """Wait until no request runs, waits or compiles and all cache blocks are free; returns seconds.
 
     Raises ``TimeoutError`` after ``SETTLE_SECONDS``.
     """
@@ -45,13 +45,13 @@ async def settle(url: str) -> float:
 
 
 def resident(pid: int) -> float:
-    """Memory of a process that is in RAM, in MiB."""
+    """Resident memory of a process in MiB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 def processor_seconds(pid: int, *, main_thread: bool = False) -> float:
-    """Processor time of a process, or of its main thread alone."""
+    """CPU time of a process, or of its main thread alone."""
     path = Path(f"/proc/{pid}/task/{pid}/stat" if main_thread else f"/proc/{pid}/stat")
     fields = path.read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -72,7 +72,7 @@ def image_workers(pid: int) -> list[int]:
 
 
 def _workers(pid: int, target: bytes) -> list[int]:
-    """Ids of the worker processes that run what begins with ``target``."""
+    """Ids of the child processes with ``target`` in their command line."""
     children = {
         int(child)
         for thread in Path(f"/proc/{pid}/task").iterdir()
@@ -87,7 +87,7 @@ def _workers(pid: int, target: bytes) -> list[int]:
 
 
 async def until(condition: Callable[[], object], seconds: float = SETTLE_SECONDS) -> float:
-    """Wait for ``condition``; the seconds it took. Raises ``TimeoutError``."""
+    """Wait for ``condition``; returns the seconds it took. Raises ``TimeoutError``."""
     start = time.perf_counter()
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
@@ -99,8 +99,8 @@ async def until(condition: Callable[[], object], seconds: float = SETTLE_SECONDS
 class Bystanders:
     """Clients unrelated to the fault, with known answers.
 
-    Each asks one of the questions again and again with the same seed, as a stream and whole in
-    turn; the answer has to be, to the letter, what it was before the fault.
+    Each repeats one question with the same seed, streamed and unstreamed in turn; the answer must
+    be identical to the one before the fault.
     """
 
     url: str
@@ -119,7 +119,7 @@ class Bystanders:
             self._wanted.append(text)
 
     async def run(self) -> None:
-        """Until ``stop``."""
+        """Send requests until ``stop``."""
         await asyncio.gather(*(self._run(number) for number in range(self.count)))
 
     def stop(self) -> None:
@@ -143,22 +143,22 @@ class Bystanders:
                 self.harmed.append(f"{text!r} is not {self._wanted[number]!r}"[:300])
 
     def report(self, report: Report) -> None:
-        report.note("answers of bystanders", self.answers)
-        report.equal("bystanders harmed", len(self.harmed), 0)
-        report.note("bystanders' longest answer, s", max(self.seconds, default=0.0))
+        report.note("bystanders: answers", self.answers)
+        report.equal("bystanders: wrong or failed answers", len(self.harmed), 0)
+        report.note("bystanders: longest answer, s", max(self.seconds, default=0.0))
         for each in self.harmed[:3]:
-            report.note("harm", each.replace("|", "/"))
+            report.note("bystanders: error", each.replace("|", "/"))
 
 
 def question(number: int) -> dict[str, Any]:
-    """One of the benchmark's tasks under a fixed seed."""
+    """A request of the load test's task ``number``, with a fixed seed."""
     what = task(number)
     return chat(what.prompt, response_format=json_schema(what.schema), seed=number, max_tokens=400)
 
 
 @asynccontextmanager
 async def bystanders(url: str, report: Report, count: int = 4) -> AsyncIterator[Bystanders]:
-    """Bystanders while the block runs; their results go to the report."""
+    """Run bystanders during the block; their results go to the report."""
     clients = Bystanders(url, count)
     await clients.learn()
     running = asyncio.create_task(clients.run())
@@ -172,14 +172,14 @@ async def bystanders(url: str, report: Report, count: int = 4) -> AsyncIterator[
 
 @dataclass(slots=True)
 class Probe:
-    """How long the event loop takes to answer ``/health``, asked again and again."""
+    """Measures the latency of ``/health``, which shows how busy the event loop is."""
 
     url: str
     seconds: list[float] = field(default_factory=list)
     failures: int = 0
 
     async def run(self, pause: float = 0.1) -> None:
-        """Until cancelled."""
+        """Send requests until cancelled."""
         while True:
             start = time.perf_counter()
             try:
@@ -191,11 +191,11 @@ class Probe:
             await asyncio.sleep(pause)
 
     def report(self, report: Report, bound: float) -> None:
-        """``bound``: seconds that 99 % of the answers have to stay within."""
+        """``bound``: limit of the 99th percentile in seconds."""
         report.note("GET /health, median ms", 1000 * quantile(self.seconds, 0.5))
         report.at_most("GET /health, p99 ms", 1000 * quantile(self.seconds, 0.99), 1000 * bound)
         report.note("GET /health, longest ms", 1000 * max(self.seconds, default=0.0))
-        report.equal("GET /health that failed", self.failures, 0)
+        report.equal("GET /health, failures", self.failures, 0)
 
 
 @asynccontextmanager

@@ -1,10 +1,10 @@
-"""Other servers, to be measured beside ours: each in an environment of its own, from the registry.
+"""Other servers to compare with ours, each installed from the registry in its own environment.
 
     from loadtest.peers import PEERS
     with PEERS["vllm"].running(model, log=Path("vllm.log")) as url: ...
 
-``python -m loadtest.peers install all`` makes the environments below the ignored folder ``.peers``,
-``python -m loadtest.peers train`` the model that all of them serve.
+``python -m loadtest.peers install all`` makes the environments in the ignored folder ``.peers``,
+``python -m loadtest.peers train`` makes the model that all of them serve.
 """
 
 from loadtest.installing import NotInstalled

@@ -41,14 +41,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     install = commands.add_parser("install", help="make a peer's environment; takes minutes")
     install.add_argument("name", choices=[*PEERS, "all"])
-    commands.add_parser("list", help="the peers, and which are installed")
+    commands.add_parser("list", help="list the peers and whether they are installed")
     train = commands.add_parser("train", help="make the model that all of them serve")
     train.add_argument("--out", type=Path, default=FOLDER / "model")
-    train.add_argument("--minutes", type=float, default=12.0, help="end the schedule by then")
+    train.add_argument("--minutes", type=float, default=12.0, help="time limit for the schedule")
     train.add_argument("--steps", type=int, default=400)
     train.add_argument("--seed", type=int, default=7)
     train.add_argument("--threads", type=int, default=2)
-    convert = commands.add_parser("convert", help="make a peer's own format of the model")
+    convert = commands.add_parser("convert", help="convert the model to a peer's own format")
     convert.add_argument("name", choices=list(PEERS))
     convert.add_argument("--model", type=Path, default=FOLDER / "model")
     serve = commands.add_parser("serve", help="run a peer until it is interrupted")
@@ -72,7 +72,7 @@ def _install(names: Sequence[str]) -> int:
 
 
 def _train(given: argparse.Namespace) -> None:
-    # Takes seconds to import, and nothing else here needs torch.
+    # Imported here because torch takes seconds to load.
     from tools.peer_model import Plan, train
 
     train(Plan(given.out, given.seed, given.steps, given.minutes, given.threads))

@@ -1,6 +1,6 @@
-"""The peers by name, and the command line of each: up to 32 requests at once.
+"""The peers by name, and their command lines; at least 32 requests run at once.
 
-All run in bfloat16, but for those of llama.cpp that say otherwise.
+All use bfloat16, except for quantised variants of llama.cpp.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 from loadtest.peers.peer import MODEL_NAME, Conversion, Launch, Peer
 
 CONTEXT: Final = 2048
-"""Tokens of a request, prompt and answer together: the model's own limit."""
+"""Maximum tokens of prompt and answer together: the model's own limit."""
 TOGETHER: Final = 32
-"""Requests that are decoded at once; more wait."""
+"""Number of requests that run at once in llama.cpp; vLLM may run twice as many."""
 
 
 def _vllm(launch: Launch) -> Sequence[str]:
@@ -37,7 +37,7 @@ def _vllm(launch: Launch) -> Sequence[str]:
 def _vllm_variables(launch: Launch) -> Mapping[str, str]:
     return {
         "VLLM_CPU_KVCACHE_SPACE": "2",
-        # Asked for in its documentation, for speed.
+        # Recommended in its documentation, for speed.
         "LD_PRELOAD": str(launch.environment / "lib" / "libiomp5.so"),
     }
 
@@ -52,7 +52,7 @@ def _llama_cpp(launch: Launch) -> Sequence[str]:
         *("--model", str(launch.model), "--alias", MODEL_NAME),
         *("--host", "127.0.0.1", "--port", str(launch.port)),
         *("--threads", str(launch.threads), "--threads-batch", str(launch.threads)),
-        # The slots share one cache of this many tokens.
+        # All slots share one cache of this size in tokens.
         *("--parallel", str(TOGETHER), "--ctx-size", str(TOGETHER * CONTEXT), "--kv-unified"),
         *("--cache-type-k", "bf16", "--cache-type-v", "bf16"),
         *("--jinja", "--offline", "--no-webui", "--log-verbosity", "1"),
@@ -61,7 +61,7 @@ def _llama_cpp(launch: Launch) -> Sequence[str]:
 
 _VLLM: Final = Peer(
     name="vllm",
-    what="vLLM 0.32.0 for CPUs; xgrammar; continuous batching; one core kept free",
+    what="vLLM 0.32.0 for CPUs; xgrammar; continuous batching; leaves one core free",
     environment="vllm",
     dialect="vllm",
     command=_vllm,
@@ -70,7 +70,7 @@ _VLLM: Final = Peer(
 _VLLM_ZEN: Final = replace(
     _VLLM,
     name="vllm-zen",
-    what="vllm with AMD's zentorch, which it takes by itself on AMD's processors",
+    what="vllm with AMD's zentorch, which vLLM uses by itself on AMD processors",
     environment="vllm-zen",
 )
 _LLAMA_CPP: Final = Peer(
@@ -79,7 +79,7 @@ _LLAMA_CPP: Final = Peer(
     environment="llama-cpp",
     dialect="llama.cpp",
     command=_llama_cpp,
-    lacks=r"takes any string where a pattern has \w and the like (it logs a warning)",
+    lacks=r"allows any string if a pattern has \w or similar classes (it logs a warning)",
     conversion=Conversion("llama_to_gguf.py", "model-bf16.gguf", ("BF16",)),
 )
 
@@ -88,7 +88,7 @@ def _bound(peer: Peer) -> Peer:
     return replace(
         peer,
         name=f"{peer.name}-bound",
-        what="the same, the model on all cores",
+        what="the same, with the model on all cores",
         variables=_vllm_bound_variables,
     )
 
@@ -97,7 +97,7 @@ def _quantized(peer: Peer, kind: str) -> Peer:
     return replace(
         peer,
         name=f"{peer.name}-{kind.lower()}",
-        what=f"the same, every matrix in {kind}",
+        what=f"the same, with all matrices in {kind}",
         conversion=Conversion("llama_to_gguf.py", f"model-{kind.lower()}.gguf", (kind,)),
     )
 

@@ -1,4 +1,4 @@
-"""One environment for each set of pinned packages, below the ignored folder ``.peers``."""
+"""One environment for each set of pinned packages, in the ignored folder ``.peers``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from loadtest.installing import NotInstalled, run
 HERE: Final = Path(__file__).resolve().parent
 FOLDER: Final = HERE.parents[1] / ".peers"
 REQUIREMENTS: Final = HERE / "requirements"
-QUIET: Final = {
+OFFLINE: Final = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""No peer reports to anybody or fetches anything while it runs."""
+"""Variables that stop peers from sending telemetry or downloading anything."""
 
 LLAMA_CPP_SOURCE: Final = "llama-cpp-python==0.3.36"
-"""Its source distribution carries the whole of llama.cpp, its server included."""
+"""Its source distribution contains all of llama.cpp, including the server."""
 _LLAMA_CPP_OPTIONS: Final = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DGGML_NATIVE=ON",
@@ -37,15 +37,15 @@ _LLAMA_CPP_OPTIONS: Final = (
     "-DLLAMA_USE_PREBUILT_UI=OFF",
     "-DLLAMA_OPENSSL=OFF",
 )
-_UNWANTED: Final = ("torchvision", "torchaudio", "torchcodec")
-"""They come as dependencies, but nobody here needs them; the registry's are made for CUDA's torch,
-and whatever finds them beside the CPU's fails at their import."""
+_UNUSED_PACKAGES: Final = ("torchvision", "torchaudio", "torchcodec")
+"""Unused dependencies. The registry's packages are built for torch with CUDA; with torch for the
+CPU, libraries that find them fail to import them."""
 
 
 def install(name: str) -> Path:
-    """The environment ``name``; made where it is not there or its pins have changed.
+    """The environment ``name``; installed if it is missing or its pins have changed.
 
-    Takes minutes and gigabytes of disk. Raises ``NotInstalled`` with the installer's last words.
+    Takes minutes and gigabytes of disk. Raises ``NotInstalled`` with the end of pip's output.
     """
     folder = FOLDER / name
     if is_installed(name):
@@ -54,7 +54,7 @@ def install(name: str) -> Path:
     run([sys.executable, "-m", "venv", str(folder)])
     python = str(folder / "bin" / "python")
     run([python, "-m", "pip", "install", "-q", "-r", str(_requirements(name))])
-    run([python, "-m", "pip", "uninstall", "-q", "-y", *_UNWANTED])
+    run([python, "-m", "pip", "uninstall", "-q", "-y", *_UNUSED_PACKAGES])
     if name == "llama-cpp":
         _build_llama_cpp(folder)
     (folder / ".installed").write_text(_digest(name))
@@ -62,7 +62,7 @@ def install(name: str) -> Path:
 
 
 def is_installed(name: str) -> bool:
-    """Whether the environment is there, with the pins of today."""
+    """Whether the environment exists, with the current pins."""
     stamp = FOLDER / name / ".installed"
     return stamp.exists() and stamp.read_text() == _digest(name)
 
@@ -72,7 +72,7 @@ def variables(threads: int, more: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
     }
-    return {**kept, **QUIET, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", **more}
+    return {**kept, **OFFLINE, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", **more}
 
 
 def _build_llama_cpp(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A peer: how it is installed, started on a model's folder, and stopped."""
+"""A peer: its installation, its process for a model's folder, and model conversion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Launch:
     """The variable parts of a peer's command line."""
 
     environment: Path
-    """The folder of its packages."""
+    """The folder of its environment."""
     model: Path
     """The model in the peer's own format."""
     port: int
@@ -33,7 +33,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How a Hugging Face folder becomes the peer's own format, kept beside the weights."""
+    """Conversion of a Hugging Face folder to the peer's own format, stored beside the weights."""
 
     script: str
     target: str
@@ -48,24 +48,24 @@ def _none(launch: Launch) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another server, on this machine's processor, in bfloat16."""
+    """Another server, on this machine's CPU."""
 
     name: str
     what: str
-    """Engine, what enforces the constraint, and how requests share the engine."""
+    """Description: engine, library for constraints, and batching."""
     environment: str
-    """Of ``requirements/<environment>.txt``; peers may share one."""
+    """Name of ``requirements/<environment>.txt``; peers may share one."""
     dialect: str
-    """How a constraint is sent: a name of ``loadtest.dialects``."""
+    """Request format for constraints: a name in ``loadtest.dialects``."""
     command: Callable[[Launch], Sequence[str]]
     lacks: str = ""
-    """Missing features, for the list."""
+    """Missing features, shown in the list."""
     conversion: Conversion | None = None
     variables: Callable[[Launch], Mapping[str, str]] = _none
-    """Environment variables beside those that all peers have."""
+    """Environment variables in addition to those of all peers."""
 
     def install(self) -> Path:
-        """Make its environment, if it is not there. Minutes; raises ``NotInstalled``."""
+        """Install the environment if it is missing. Takes minutes; raises ``NotInstalled``."""
         return environments.install(self.environment)
 
     @property
@@ -76,11 +76,11 @@ class Peer:
     def running(
         self, model: Path, log: Path, threads: int = 2, timeout: float = 600.0
     ) -> Iterator[str]:
-        """The peer on the Hugging Face folder ``model`` while the block runs; gives its base URL.
+        """Serve the Hugging Face folder ``model`` during the block; yields the base URL.
 
-        The paths of OpenAI's API come behind the URL (``/v1/chat/completions``); the model's name
-        there is ``MODEL_NAME``. Its output goes to ``log``. Raises ``NotInstalled``, and
-        RuntimeError with the end of the log if it is not ready after ``timeout`` seconds.
+        Append the paths of OpenAI's API to the URL (``/v1/chat/completions``); the model's name is
+        ``MODEL_NAME``. Its output goes to ``log``. Raises ``NotInstalled``, and RuntimeError with
+        the end of the log if it is not ready after ``timeout`` seconds.
         """
         converted = self.converted(model.resolve())
         port = free_port()
@@ -92,8 +92,8 @@ class Peer:
             yield url
 
     def converted(self, model: Path) -> Path:
-        """The model in the peer's format; converted where the weights are newer. A GGUF file is
-        llama.cpp's own.
+        """The model in the peer's format; converted if the weights are newer. llama.cpp uses GGUF
+        files as they are.
 
         Raises ``NotInstalled``.
         """

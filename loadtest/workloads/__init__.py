@@ -29,32 +29,32 @@ def _mixed(name: str) -> Workload:
 
 _SIMPLE: Mapping[str, tuple[Callable[[str], Workload], str]] = MappingProxyType(
     {
-        "character": (character, "LMSYS's character sheet, bounded strings as patterns"),
+        "character": (character, "LMSYS's character sheet, with patterns for bounded strings"),
         "city": (city, "LMSYS's city sheet"),
-        "lmsys": (_lmsys, "characters and cities in turn"),
-        "one": (character, "the character sheet again: one schema for all requests"),
+        "lmsys": (_lmsys, "character and city sheets in turn"),
+        "one": (character, "same as character: one schema for all requests"),
         "fresh": (
             lambda name: character(name, always_fresh=True),
-            "the character sheet with a property that no request had before",
+            "the character sheet, with a new property name in every request",
         ),
         "pattern": (Coordinates, "a line that matches a regular expression"),
-        "tools": (ToolCalls, "a call of one of three functions"),
+        "tools": (ToolCalls, "one or more calls of three functions"),
         "extraction": (ShortTexts, "the demo model's held-out extraction tasks"),
-        "maskbench": (maskbench, "MaskBench's schemas, each new to the server"),
+        "maskbench": (maskbench, "MaskBench's schemas, with new property names in every request"),
         "maskbench-free": (
             lambda name: maskbench(name, constrained=False),
             "the prompts of maskbench without a schema, 16 tokens",
         ),
-        "mixed": (_mixed, "character sheets, free text, calls of functions"),
+        "mixed": (_mixed, "character sheets, free text, function calls"),
     }
 )
 _WITH_ARGUMENT: Mapping[str, tuple[Callable[[str, int], Workload], int, str]] = MappingProxyType(
     {
-        "free": (FreeText, _FREE_TOKENS, "the character prompts unconstrained, TOKENS long"),
+        "free": (FreeText, _FREE_TOKENS, "the character prompts without a schema, N tokens"),
         "document": (
             LongDocument,
             _DOCUMENT_CHARACTERS,
-            "six values out of a document of CHARACTERS",
+            "six values from a document of N characters",
         ),
     }
 )
@@ -62,7 +62,7 @@ DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
     {
         **{name: text for name, (_, text) in _SIMPLE.items()},
         **{
-            f"{name}[:N]": f"{text} (N; {default} by default)"
+            f"{name}[:N]": f"{text} (default: {default})"
             for name, (_, default, text) in _WITH_ARGUMENT.items()
         },
     }
@@ -70,7 +70,7 @@ DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
 
 
 def workload(asked: str) -> Workload:
-    """The workload of a name, or ``bfcl:PART``. Raises ValueError for an unknown one."""
+    """The workload with this name, or ``bfcl:PART``. Raises ValueError for an unknown name."""
     name, _, argument = asked.partition(":")
     if name == "bfcl":
         return function_calls(asked, argument)
@@ -78,5 +78,5 @@ def workload(asked: str) -> Workload:
         build, default, _ = _WITH_ARGUMENT[name]
         return build(asked, int(argument) if argument else default)
     if asked not in _SIMPLE:
-        raise ValueError(f"there is no workload {asked!r}, but " + ", ".join(DESCRIPTIONS))
+        raise ValueError(f"there is no workload {asked!r}; known: " + ", ".join(DESCRIPTIONS))
     return _SIMPLE[asked][0](asked)

@@ -1,4 +1,4 @@
-"""A workload, and several in one."""
+"""The protocol of workloads, nonces, and mixed workloads."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Workload(Protocol):
 
     @property
     def always_fresh(self) -> bool:
-        """Every request wants a nonce, also where the run's schema caches are warm."""
+        """Whether every request needs a nonce, even with ``--cache warm``."""
 
     def request(self, number: int, nonce: str) -> Request:
-        """The number-th request; a ``nonce`` that is not empty makes its schema a new one."""
+        """The number-th request; a non-empty ``nonce`` makes its schema a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nonces:
-    """Suffixes that no other request of any run has, all equally long: six letters.
+    """Suffixes of six letters, different for every request and run.
 
-    ``run`` tells runs apart, so that servers which stay up have not seen them either.
+    ``run`` identifies the run, so that a server that keeps running has not seen them either.
     """
 
     run: str
@@ -42,7 +42,7 @@ class Nonces:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """``parts`` in turn. Requests keep the names of their own workloads' tasks."""
+    """Requests of ``parts`` in turn, with the task names of their own workloads."""
 
     name: str
     parts: Sequence[Workload]

@@ -1,9 +1,9 @@
-"""The Berkeley Function-Calling Leaderboard's questions of one turn that ask for calls.
+"""The Berkeley Function-Calling Leaderboard's single-turn questions that require function calls.
 
-Its package has questions and answers (Apache-2.0); they are fetched when first asked for, below the
-ignored folder ``.cache``. A server gets what the leaderboard sends to OpenAI's API, but for
-``tool_choice`` and, in parts whose answers are one call, ``parallel_tool_calls``: weak models go on
-calling as long as they may. Calls are judged by the leaderboard's rule (``bfcl_rule``).
+Its package has questions and answers (Apache-2.0); it is downloaded on first use, to the ignored
+folder ``.cache``. Requests are those that the leaderboard sends to OpenAI's API, plus
+``tool_choice`` and, in parts whose answers are one call, ``parallel_tool_calls``, since weak models
+repeat calls. Calls are checked by the leaderboard's rule (``bfcl_rule``).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ PACKAGE = "bfcl-eval==2026.3.23"
 _FILE = "bfcl_eval-2026.3.23-py3-none-any.whl"
 _DIGEST = "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a"
 _ROUND, _ROUNDS, _STRIDE = 1_200, 1_000, 64
-"""Numbers of a round (``loadtest.measure``) begin at multiples of the first; each round begins
-with another question, so that short ones do not meet what a prefix cache holds of others. Arms
-that share a server are asked the same."""
+"""Numbers of a round (``loadtest.measure``) begin at multiples of ``_ROUND``. Each round begins
+with another question, so that short rounds do not find earlier prompts in a prefix cache. Arms that
+share a server get the same questions."""
 
 _TYPES = {
     "dict": "object", "HashMap": "object", "Hashtable": "object", "float": "number",
@@ -42,14 +42,14 @@ _TYPES = {
     "Queue": "array", "Stack": "array", "bool": "boolean", "byte": "integer", "short": "integer",
     "long": "integer", "Bigint": "integer",
 }  # fmt: skip
-"""The leaderboard's words for types; those that are no type of JSON Schema are strings."""
+"""JSON Schema types for the leaderboard's type names; unknown ones become strings."""
 _JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _HINTS = {"simple_java": "Java 8 SDK", "simple_javascript": "JavaScript"}
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """An ``Expected`` of ``loadtest.requests``: a whole answer is right or wrong."""
+    """An ``Expected`` of ``loadtest.requests`` with one part: the answer is right or wrong."""
 
     part: str
     functions: Sequence[Mapping[str, Any]]
@@ -67,7 +67,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCalls:
-    """The questions of one part in turn, with tools of which one has to be called."""
+    """The questions of one part in turn; at least one of the tools must be called."""
 
     name: str
     part: str
@@ -78,7 +78,7 @@ class FunctionCalls:
         return len(questions(self.part))
 
     def request(self, number: int, nonce: str) -> Request:
-        """``nonce`` changes nothing: nearly every question has functions of its own."""
+        """``nonce`` is ignored: nearly every question has different functions."""
         asked = questions(self.part)
         at = number % _ROUND + number // _ROUND % _ROUNDS * _STRIDE
         question = asked[at % len(asked)]
@@ -95,19 +95,19 @@ class FunctionCalls:
 def function_calls(name: str, part: str) -> FunctionCalls:
     """Raises ValueError for an unknown part."""
     if part not in PARTS:
-        raise ValueError(f"the leaderboard has no part {part!r} here, but {', '.join(PARTS)}")
+        raise ValueError(f"the leaderboard has no part {part!r}; known: {', '.join(PARTS)}")
     return FunctionCalls(name, part)
 
 
 @cache
 def questions(part: str) -> list[dict[str, Any]]:
-    """With their ``ground_truth``. Raises ``NotInstalled`` where the package cannot be had."""
+    """Questions with ``ground_truth``. Raises ``NotInstalled`` if the package is not available."""
     file = CACHE / _FILE
     if not file.exists():
         pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(CACHE)]
         run([*pip, PACKAGE], seconds=300)
     if sha256(file.read_bytes()).hexdigest() != _DIGEST:
-        raise NotInstalled(f"{file} is not the file of {PACKAGE} that is known here: delete it")
+        raise NotInstalled(f"{file} does not have the checksum of {PACKAGE}: delete it")
     with ZipFile(file) as wheel:
         asked, answers = (
             [json.loads(line) for line in wheel.read(f"bfcl_eval/data/{name}").splitlines()]
@@ -120,7 +120,7 @@ def questions(part: str) -> list[dict[str, Any]]:
 
 
 def _tools(part: str, functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """As OpenAI's API takes them."""
+    """``functions`` in the form of OpenAI's API."""
     language = _HINTS.get(part, "Python 3")
     return [
         {
@@ -147,7 +147,7 @@ def _parameters(part: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_text(schema: Mapping[str, Any], language: str) -> dict[str, Any]:
-    """A parameter as text that holds an expression of ``language``."""
+    """Schema of a parameter whose value is a text with an expression of ``language``."""
     told = dict(schema)
     kind = told["type"]
     if kind == "any":

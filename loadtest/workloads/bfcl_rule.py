@@ -1,10 +1,10 @@
-"""Whether calls are right by the rule of the Berkeley Function-Calling Leaderboard.
+"""Checks function calls by the rule of the Berkeley Function-Calling Leaderboard.
 
-The rule of version 4 (``bfcl-eval`` 2026.3.23), written anew from what its checker does: the right
-number of calls, of the right functions, every required argument there and none that the answer does
-not list, and each value among those that the answer lists. Strings are compared without case,
-blanks and ``,./-_*^``. Arguments of Java and JavaScript functions are texts in that language, read
-as the leaderboard reads them. What makes the leaderboard's own checker fail is wrong here.
+The rule of version 4 (``bfcl-eval`` 2026.3.23), reimplemented from its checker: the number of calls
+and their functions must be right, all required arguments present and no argument that the answer
+does not list, and each value one of those that the answer lists. Comparison of strings ignores
+case, blanks and ``,./-_*^``. Arguments of Java and JavaScript functions are texts in that language,
+parsed as in the leaderboard. Calls that crash the leaderboard's own checker are wrong here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Function = Mapping[str, Any]
-"""As the leaderboard's files have it, ``parameters`` in its own words for types."""
+"""A function as in the leaderboard's files; ``parameters`` use its own type names."""
 Arguments = Mapping[str, Any]
 
 _PYTHON = {
@@ -31,9 +31,9 @@ _JAVASCRIPT = {
     "array": list, "any": str,
 }  # fmt: skip
 _TYPES = {"java": _JAVA, "javascript": _JAVASCRIPT, "python": _PYTHON}
-_UNTOLD = re.compile(r"[ ,./\-_*^]")
-_LEFT_OUT = ""
-"""Among the values of an answer: the argument may be left out."""
+_IGNORED = re.compile(r"[ ,./\-_*^]")
+_OMITTED = ""
+"""A value of an answer which means that the argument may be omitted."""
 
 
 def are_right(
@@ -42,11 +42,11 @@ def are_right(
     answers: Sequence[Mapping[str, Any]],
     calls: Sequence[tuple[str, Arguments]],
 ) -> bool:
-    """Whether ``calls``, each a function's name and arguments, are what ``answers`` list.
+    """Whether ``calls``, pairs of a function's name and arguments, match ``answers``.
 
     ``answers`` are the ``ground_truth`` of a question of ``category``: for each call its function
-    and, by argument, the values that are right. Calls may come in any order. Names are compared
-    as OpenAI's API takes them, with ``_`` for dots.
+    and, by argument, the correct values. Calls may be in any order. Names are compared in the form
+    of OpenAI's API, with ``_`` for dots.
     """
     if len(calls) != len(answers):
         return False
@@ -89,11 +89,11 @@ def _is_right(
                 return False
         except (AttributeError, IndexError, KeyError, TypeError):
             return False
-    return all(each in arguments or _LEFT_OUT in values for each, values in answer.items())
+    return all(each in arguments or _OMITTED in values for each, values in answer.items())
 
 
 def api_name(name: str) -> str:
-    """A function's name as OpenAI's API takes it."""
+    """A function's name in the form of OpenAI's API."""
     return name.replace(".", "_")
 
 
@@ -115,9 +115,9 @@ def _is_value(
     usual = _usual_type(answers)
     if not _has_type(value, answers, expected, items):
         return False
-    if usual in (None, expected):  # else the answer is the name of a variable
+    if usual in (None, expected):  # otherwise the answer is the name of a variable
         if expected is dict:
-            return any(_is_dict(value, each) for each in answers if each != _LEFT_OUT)
+            return any(_is_dict(value, each) for each in answers if each != _OMITTED)
         if expected is list and items is dict:
             return any(_are_dicts(value, each) for each in answers)
         if expected is str:
@@ -128,7 +128,7 @@ def _is_value(
 
 
 def _usual_type(answers: Sequence[Any]) -> type | None:
-    return next((type(each) for each in answers if each != _LEFT_OUT), None)
+    return next((type(each) for each in answers if each != _OMITTED), None)
 
 
 def _has_type(value: Any, answers: Sequence[Any], expected: type, items: type | None) -> bool:
@@ -136,7 +136,7 @@ def _has_type(value: Any, answers: Sequence[Any], expected: type, items: type | 
         return type(value) is _usual_type(answers)
     if items is None or not isinstance(value, list):
         return True
-    # an answer that is no list says nothing of items
+    # An answer that is not a list does not restrict items.
     return any(
         not isinstance(each, list) or all(_has_type(item, each, items, None) for item in value)
         for each in answers
@@ -147,19 +147,19 @@ def _is_dict(value: Mapping[str, Any], answer: Mapping[str, Sequence[Any]]) -> b
     return all(
         key in answer and _plain(each) in [_plain(right) for right in answer[key]]
         for key, each in value.items()
-    ) and all(key in value or _LEFT_OUT in right for key, right in answer.items())
+    ) and all(key in value or _OMITTED in right for key, right in answer.items())
 
 
 def _are_dicts(value: Sequence[Any], answer: Sequence[Any]) -> bool:
-    # An item's answer is one dict; an empty list of them is right if an empty list is.
+    # The answer for an item is one dict; an empty list is only right if the answer is empty.
     return len(value) == len(answer) and all(
-        right != _LEFT_OUT and _is_dict(each, right)
+        right != _OMITTED and _is_dict(each, right)
         for each, right in zip(value, answer, strict=True)
     )
 
 
 def _plain(value: Any) -> Any:
-    return _UNTOLD.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value
+    return _IGNORED.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value
 
 
 def _plain_items(values: Sequence[Any]) -> list[Any]:
@@ -185,7 +185,7 @@ _JAVASCRIPT_FORMS: Mapping[str, tuple[re.Pattern[str], Callable[[str], Any]]] = 
 
 
 def _java(text: str, kind: str, items: str | None = None) -> Any:
-    """The value of a Java expression; its text where it is none of ``kind``."""
+    """The value of a Java expression; its text if it is not of ``kind``."""
     if kind in _JAVA_FORMS:
         form, read = _JAVA_FORMS[kind]
         return read(text) if form.match(text) else text
@@ -243,7 +243,7 @@ def _number(text: str) -> Any:
 
 
 def _javascript(text: str, kind: str, items: str | None = None) -> Any:
-    """The value of a JavaScript expression; its text where it is none of ``kind``."""
+    """The value of a JavaScript expression; its text if it is not of ``kind``."""
     if kind in _JAVASCRIPT_FORMS:
         form, read = _JAVASCRIPT_FORMS[kind]
         return read(text) if form.match(text) else text

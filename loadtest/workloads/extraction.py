@@ -1,4 +1,4 @@
-"""Extraction: answers whose values stand in the prompt, short texts and long documents."""
+"""Extraction: the answers' values are in the prompt, which is a short text or a long document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REMARKS = (
 
 @dataclass(frozen=True, slots=True)
 class ShortTexts:
-    """The demo model's held-out tasks: texts of some hundred characters, every kind in turn."""
+    """The demo model's held-out tasks: texts of some hundred characters; kinds alternate."""
 
     name: str
     always_fresh: bool = False
@@ -50,7 +50,7 @@ class ShortTexts:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """An ``Expected``: each field of ``answer`` counts."""
+    """An ``Expected`` that counts the correct fields of ``answer``."""
 
     answer: Any
 
@@ -71,7 +71,7 @@ def _held_out(kind: Kind) -> list[Example]:
 class LongDocument:
     """A log of deliveries of ``characters`` characters, and a question about one of them.
 
-    No two requests have the same document, so no prefix cache holds it.
+    Every request has a different document, so a prefix cache does not help.
     """
 
     name: str

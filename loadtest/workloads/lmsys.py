@@ -1,4 +1,4 @@
-"""LMSYS's character and city sheets, and their questions with other constraints or none."""
+"""LMSYS's character and city sheets, and similar questions with other constraints or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadtest.workloads.base import DEFAULT_MAX_TOKENS
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One schema for names in rotation."""
+    """A question with one schema; names rotate."""
 
     name: str
     prompt: str
@@ -33,7 +33,7 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class FreeText:
-    """The characters' prompts without a constraint; of one length where the server lets us say."""
+    """The character prompts without a constraint; of fixed length if the server supports it."""
 
     name: str
     max_tokens: int
@@ -46,7 +46,7 @@ class FreeText:
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """An answer by a regular expression."""
+    """A question with a regular expression as constraint."""
 
     name: str
     always_fresh: bool = False

@@ -1,7 +1,7 @@
-"""MaskBench's schemas, one after another, each new to the server that gets it.
+"""MaskBench's schemas, one after another, with property names that are new to the server.
 
-Schemas are left out that renaming would break: whose references point through ``properties``, or
-that require a name they do not describe in the same place.
+Schemas that renaming would break are left out: those with references through ``properties``, and
+those that require a name without listing it in ``properties`` of the same object.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from loadtest.schemas import renamed
 from loadtest.workloads.base import DEFAULT_MAX_TOKENS
 from tools import datasets
 
-_THROUGH_NAMES = re.compile(r'"\$ref": "#[^"]*/properties/')
+_PROPERTY_REFERENCE = re.compile(r'"\$ref": "#[^"]*/properties/')
 _STRIDE = 997
-"""A prime: neighbours in the file are of one source, and a run shall see all sources."""
+"""A prime: neighbours in the file have the same source, and a run should cover all sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaskBench:
-    """Prompts do not show the schema, so the free run of the same questions costs the same."""
+    """Prompts do not contain the schema, so that runs without constraint have the same prompts."""
 
     name: str
     schemas: Sequence[Mapping[str, Any]]
@@ -50,15 +50,15 @@ def maskbench(name: str, *, constrained: bool = True) -> MaskBench:
 def _can_be_renamed(schema: Any) -> bool:
     text = json.dumps(schema)
     has_names = isinstance(schema, dict) and '"properties"' in text
-    return has_names and not _THROUGH_NAMES.search(text) and _names_what_it_requires(schema)
+    return has_names and not _PROPERTY_REFERENCE.search(text) and _lists_required_names(schema)
 
 
-def _names_what_it_requires(schema: Any) -> bool:
+def _lists_required_names(schema: Any) -> bool:
     if isinstance(schema, list):
-        return all(map(_names_what_it_requires, schema))
+        return all(map(_lists_required_names, schema))
     if not isinstance(schema, dict):
         return True
     required, properties = schema.get("required"), schema.get("properties", {})
     if isinstance(required, list) and not set(map(str, required)) <= set(properties):
         return False
-    return all(map(_names_what_it_requires, schema.values()))
+    return all(map(_lists_required_names, schema.values()))

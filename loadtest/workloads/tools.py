@@ -1,4 +1,4 @@
-"""Calls of functions: three to choose from, at least one has to be called."""
+"""Function calls: there are three functions, and at least one must be called."""
 
 from __future__ import annotations
 

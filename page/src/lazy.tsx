@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import type { FunctionComponent } from "preact";
 import { useEffect } from "preact/hooks";
 
-/** A component in place of the one that `load` brings. */
+/** A component that shows the one from `load` once it is loaded. */
 export function lazyTab(load: () => Promise<FunctionComponent>): FunctionComponent {
   const loaded = signal<FunctionComponent | null>(null);
   const failed = signal(false);

@@ -1,4 +1,4 @@
-/** The request on screen in an address's fragment, which browsers send to nobody. */
+/** Links with the request on screen in the URL fragment, which browsers do not send. */
 
 import { batch } from "@preact/signals";
 
@@ -18,7 +18,7 @@ import {
 } from "./state";
 
 const MARK = "#r=";
-/** Characters that a link may unfold into. */
+/** Maximum characters of a decompressed link. */
 const LONGEST = 4_000_000;
 
 const KINDS: readonly ConstraintKind[] = ["schema", "regex", "grammar", "none"];
@@ -56,7 +56,7 @@ export async function linkToPage(): Promise<string> {
   return location.href.split("#")[0] + MARK + base64url(packed);
 }
 
-/** Fills the form from the address. False where there is nothing in it, or nothing that can be read. */
+/** Fills the form from the address. False if it has no request, or none that can be read. */
 export async function restoreFromLink(): Promise<boolean> {
   if (!location.hash.startsWith(MARK)) return false;
   try {

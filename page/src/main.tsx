@@ -3,7 +3,7 @@ import { render } from "preact";
 
 import "./styles/colours.css";
 import "./styles/base.css";
-// Of parts that are loaded later: their style sheets have to be here, or nothing would load them.
+// Style sheets of parts that are loaded later: without these imports nothing would load them.
 import "uplot/dist/uPlot.min.css";
 import "./code/code.css";
 import "./operations/operations.css";
@@ -18,7 +18,7 @@ await restoreFromLink();
 addEventListener("hashchange", () => void restoreFromLink());
 render(<App />, document.getElementById("page")!);
 
-// The models are asked for at the start, and again with each key that is given.
+// The models are requested at the start, and again after each change of the key.
 effect(() => {
   void apiKey.value;
   void loadModels();

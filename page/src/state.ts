@@ -1,10 +1,10 @@
-/** What the parts of the page share. Each signal says who writes it. */
+/** State that the parts of the page share. Each signal names its writer. */
 
 import { batch, computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 
 export { apiFetch, apiKey, askForKey, declineKey, errorOf, keyWanted, serverUrl, takeKey, type ServerError } from "./server/access";
 
-// --- What is on screen ---
+// --- Tab and theme ---
 
 export type Tab = "playground" | "operations" | "code";
 export const tab: Signal<Tab> = signal("playground");
@@ -16,7 +16,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) =>
   systemIsDark.value = event.matches;
 });
 
-/** The theme that is shown: `document.documentElement.dataset.theme` has it, too, for the style sheet. */
+/** The theme on screen. The style sheet reads it from `document.documentElement.dataset.theme`. */
 export const theme: ReadonlySignal<"light" | "dark"> = computed(() => {
   if (themeChoice.value !== "auto") return themeChoice.value;
   return systemIsDark.value ? "dark" : "light";
@@ -25,19 +25,19 @@ effect(() => {
   document.documentElement.dataset["theme"] = theme.value;
 });
 
-// --- The request, as the form on the left has it ---
+// --- The request in the form on the left ---
 
 export const systemText = signal("");
 export const promptText = signal("");
-/** Pictures that come before the prompt. No link has them. */
+/** Pictures before the prompt. Links do not include them. */
 export const pictures: Signal<readonly Picture[]> = signal([]);
 export const model = signal("");
 export const temperature = signal(0);
-/** Null: the server draws one. */
+/** Null: the server chooses a random one. */
 export const seed: Signal<number | null> = signal(null);
-/** Null: the server's own limit. */
+/** Null: the server's default. */
 export const maxTokens: Signal<number | null> = signal(null);
-/** Asks for `confidence` and `spans` of the answer. */
+/** Whether to request `confidence` and `spans`. */
 export const confidenceWanted = signal(false);
 
 /** A picture as it is sent: its file's name, and its bytes as a data URL. */
@@ -48,9 +48,9 @@ export interface Picture {
 
 export type ConstraintKind = "schema" | "regex" | "grammar" | "none";
 export const constraintKind: Signal<ConstraintKind> = signal("schema");
-/** The schema as the editor has it; may be no JSON at the moment. */
+/** The text in the schema editor; it may be invalid JSON. */
 export const schemaText = signal("");
-/** Shows the schema as the pydantic model that it would come from, in place of the editor. */
+/** Whether an equivalent pydantic model is shown in place of the editor. */
 export const asPython = signal(false);
 export const regexText = signal("");
 export const grammarText = signal("");
@@ -61,7 +61,7 @@ export type ResponseFormat =
   | { type: "regex"; regex: string }
   | { type: "grammar"; grammar: string };
 
-/** The schema read, or null while the text is no JSON, or another constraint is chosen. */
+/** The parsed schema; null if the text is invalid JSON, or another kind of constraint is chosen. */
 export const schema: ReadonlySignal<{ value: unknown } | null> = computed(() => {
   if (constraintKind.value !== "schema") return null;
   try {
@@ -71,7 +71,7 @@ export const schema: ReadonlySignal<{ value: unknown } | null> = computed(() => 
   }
 });
 
-/** The constraint on screen as `response_format`; null where there is none, or it cannot be read. */
+/** The constraint on screen as `response_format`; null if there is none, or its JSON is invalid. */
 export const schemaSpec: ReadonlySignal<ResponseFormat | null> = computed(() => {
   switch (constraintKind.value) {
     case "schema":
@@ -85,15 +85,15 @@ export const schemaSpec: ReadonlySignal<ResponseFormat | null> = computed(() => 
   }
 });
 
-/** A name that OpenAI's API takes, from the schema's title. */
+/** A name that is valid in OpenAI's API, from the schema's title. */
 export function nameOf(schema: unknown): string {
   const title = schema && typeof schema === "object" && "title" in schema ? String(schema.title) : "";
   return title.replace(/[^A-Za-z0-9_-]+/g, "_").replace(/^_+|_+$/g, "").slice(0, 64) || "answer";
 }
 
-// --- The schema as the server knows it: written by the graph ---
+// --- The registered schema: written by the graph ---
 
-/** Id that `POST /v1/schemas` gave `schemaSpec` as it is now; null while it is not known. */
+/** Id of the current `schemaSpec`, from `POST /v1/schemas`; null while it is unknown. */
 export const schemaId: Signal<string | null> = signal(null);
 
 // --- The answer: written by the playground ---
@@ -102,10 +102,10 @@ export const schemaId: Signal<string | null> = signal(null);
 export const running = signal(false);
 /** Text of the answer so far (content only); changes at most once a frame. "" before the first. */
 export const currentAnswerText = signal("");
-/** Counts up when an answer begins: whoever walks the text starts anew. */
+/** Number of the answer, which changes when one begins: walks of the text then start again. */
 export const answerNumber = signal(0);
 
-/** An entry of `confidence`, as docs/confidence.md says. */
+/** An entry of `confidence`, described in docs/confidence.md. */
 export interface ConfidenceEntry {
   pointer: string;
   value?: unknown;
@@ -117,41 +117,41 @@ export interface ConfidenceEntry {
   least_likely?: { token: string; probability: number };
   span?: Span;
 }
-/** Characters (code points) of a part of the prompt, `end` not included. */
+/** A range of characters (code points) in a part of the prompt; `end` is exclusive. */
 export interface Span {
   part: string;
   start: number;
   end: number;
 }
-/** `confidence` and `spans` of the answer; null until it ended, or where they were not asked for. */
+/** `confidence` and `spans` of the answer; null until it ended, or if they were not requested. */
 export const answerConfidence: Signal<ConfidenceEntry[] | null> = signal(null);
 export const answerSpans: Signal<(Span & { pointer: string })[] | null> = signal(null);
 
-// --- What parts ask of one another ---
+// --- Messages between parts of the page ---
 
-/** Places of the prompt to be marked, as `part`s of the request on screen ("messages[0]"). Written by
+/** Spans to mark in the prompt; `part` belongs to the request on screen ("messages[0]"). Written by
  * the confidence panel, shown by the prompt. */
 export const promptHighlights: Signal<(Span & { label: string })[]> = signal([]);
 
 let schemaEditor: ((pointer: string) => void) | null = null;
 
-/** The editor says how it goes to a place. */
+/** Registers the editor's function that goes to a place; null: there is no editor. */
 export function onGoToPointer(go: ((pointer: string) => void) | null): void {
   schemaEditor = go;
 }
 
 /** Selects the value at a JSON Pointer ("/properties/name", "" is all) in the schema's editor, and shows it.
- * A pointer that leads nowhere goes as far as it leads. */
+ * If the pointer does not resolve, the deepest value on its path is selected. */
 export function goToPointer(pointer: string): void {
   batch(() => {
     tab.value = "playground";
     asPython.value = false;
   });
-  setTimeout(() => schemaEditor?.(pointer)); // the editor may be hidden until what has changed is shown
+  setTimeout(() => schemaEditor?.(pointer)); // the editor may be hidden until the next render
 }
 
-/** What the server says is wrong in the schema on screen. Each writer replaces its own: "run" is a request that was
- * refused, "explain" the schema registered. Both go when the schema's text changes. */
+/** A problem that the server found in the schema on screen. "run": of a refused request, "explain": of
+ * the registration; each writer replaces its own. Both are cleared when the schema changes. */
 export interface SchemaProblem {
   pointer: string;
   message: string;
@@ -159,15 +159,15 @@ export interface SchemaProblem {
 }
 export const schemaProblems: Signal<Readonly<Record<"run" | "explain", readonly SchemaProblem[]>>> = signal({ run: [], explain: [] });
 
-/** A model as `/v1/models` has it. */
+/** A model in `/v1/models`. */
 export interface ServerModel {
   id: string;
   input_modalities: readonly string[];
 }
-/** The models that the server has; null until it answered. Written at the start, and with each key. */
+/** The server's models; null until it answered. Written at the start, and after each new key. */
 export const serverModels: Signal<readonly ServerModel[] | null> = signal(null);
 
-/** Whether the chosen model takes pictures. */
+/** Whether the chosen model accepts images. */
 export const seesImages: ReadonlySignal<boolean> = computed(
   () => serverModels.value?.find(({ id }) => id === model.value)?.input_modalities.includes("image") ?? false,
 );

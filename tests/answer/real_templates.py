@@ -1,6 +1,6 @@
 """``python -m tests.answer.real_templates FOLDER``: round trips of all chat templates in a folder.
 
-Prints a table: the template, the formats found, and what failed. Ends with 1 where something did.
+Prints a table of templates, detected formats and failures. Exits with 1 if there is a failure.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tests.answer.round_trips import Report, check
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="with files NAME.jinja")
-    parser.add_argument("--match", default="", help="only those with this in their names")
-    parser.add_argument("--verbose", action="store_true", help="what failed and was refused")
+    parser.add_argument("folder", type=Path, help="folder of NAME.jinja files")
+    parser.add_argument("--match", default="", help="only templates with this text in their names")
+    parser.add_argument("--verbose", action="store_true", help="print failures and refusals")
     options = parser.parse_args()
     failed = chats = 0
     files = sorted(each for each in options.folder.glob("*.jinja") if options.match in each.name)

@@ -1,4 +1,4 @@
-"""Chat templates in miniature of models that reason, with the marks of the real ones."""
+"""Minimal chat templates of reasoning models, with the marks of the real ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _template(
     said: str = "",
     name: str = "reasoning_content",
 ) -> str:
-    """``prompt`` None: as ``start``."""
+    """A template with these marks; ``prompt`` is ``start`` by default."""
     parts = {"start": start, "prompt": start if prompt is None else prompt, "name": name}
     parts |= {"begin": begin, "end": end, "says": says, "said": said}
     return re.sub(r"%([a-z]+)", lambda part: parts[part[1]], _TEMPLATE)
@@ -107,4 +107,4 @@ REASONERS = {
     "granite 3.3": "{#<response></response>#}"
     + _template("<think>", "</think>\\n<response>", said="</response>"),
 }
-"""As many of them write it; ``detect`` reads the comments as it reads real templates' macros."""
+"""Templates by family; ``detect`` reads their comments as it reads the macros of real ones."""

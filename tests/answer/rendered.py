@@ -1,4 +1,4 @@
-"""Answers as chat templates write them: what a message of the assistant adds to the prompt."""
+"""Answers as chat templates render them: the text that a message adds to the prompt."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MARKS: Call = ("get", {"key": 'a\n"}</tool_call>\t\\ 12'})
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the assistant says."""
+    """A message of the assistant."""
 
     calls: tuple[Call, ...] = ()
     content: str = ""
@@ -74,16 +74,16 @@ TURNS = {
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """An answer as the template writes it, without what ends it."""
+    """An answer as the template renders it, without the end of the turn."""
 
     text: str
     prompt: str
-    """What the answer follows, as far as it tells of reasoning."""
+    """The text before the answer; only its reasoning marks matter."""
     note: str = ""
 
 
 def takes_system(template: str) -> bool:
-    """As the tokenizer asks it."""
+    """Whether the template renders system messages, tested as in the tokenizer."""
     said = ({"role": "system", "content": "a system message"}, {"role": "user", "content": "x"})
     try:
         return "a system message" in _render(template, said, None)
@@ -92,7 +92,7 @@ def takes_system(template: str) -> bool:
 
 
 def added_answer(template: str, format: ChatFormat, turn: Turn) -> Added:
-    """``turn`` as the template writes it. Raises what the template raises."""
+    """``turn`` as the template renders it. Raises the errors of the template."""
     prompt, text = _added(template, format, turn)
     text = text.removesuffix(_turn_end(template, format, turn, text))
     if format.reasoning is None:
@@ -101,7 +101,7 @@ def added_answer(template: str, format: ChatFormat, turn: Turn) -> Added:
 
 
 def _after_prompt(text: str, prompt: str, reasoning: ReasoningFormat) -> Added:
-    """``text`` as what follows ``prompt``, though the history need not show what prompts open."""
+    """``text`` as the answer to ``prompt``: a history may lack the reasoning mark of a prompt."""
     begin, end = reasoning.begin.strip(), reasoning.end.strip()
     opened = opening(prompt, reasoning)
     begun = text.lstrip()
@@ -118,7 +118,7 @@ def _after_prompt(text: str, prompt: str, reasoning: ReasoningFormat) -> Added:
 
 
 def _turn_end(template: str, format: ChatFormat, turn: Turn, text: str) -> str:
-    """What stands behind the answer ``text``, whatever it says."""
+    """The end of the turn after the answer ``text``: the same for other answers."""
     said = Turn(content="SAID", reasoning=turn.reasoning)
     end = _added(template, format, said)[1].rpartition("SAID")[2]
     end = end.removeprefix(format.content.end)
@@ -126,7 +126,7 @@ def _turn_end(template: str, format: ChatFormat, turn: Turn, text: str) -> str:
         return end
     if not turn.calls:
         return ""
-    # A turn with calls has an end of its own, or the last turn of a conversation has none.
+    # A turn with calls may end differently, or the last turn of a conversation has no end.
     others = (Turn((each,)) for each in (STOP, MARKS, ("get", {"key": "key"})))
     ends = [_added(template, format, each)[1] for each in others]
     behind = os.path.commonprefix([each[::-1] for each in (text, *ends)])[::-1]  # noqa: RUF071
@@ -138,7 +138,7 @@ def _turn_end(template: str, format: ChatFormat, turn: Turn, text: str) -> str:
 
 
 def _added(template: str, format: ChatFormat, turn: Turn) -> tuple[str, str]:
-    """A prompt, and what the message adds to it, a mark that begins reasoning included."""
+    """A prompt, and the text that the message adds to it, with the begin mark of reasoning."""
     question = {"role": "user", "content": _QUESTION}
     function_calls = [
         {"id": f"call_{number}", "type": "function", "function": _function(call)}
@@ -152,9 +152,9 @@ def _added(template: str, format: ChatFormat, turn: Turn) -> tuple[str, str]:
     prompt = rendered(template, format, [question])
     after = rendered(template, format, [question, said], add_generation_prompt=False)
     start = os.path.commonprefix([prompt, after])  # noqa: RUF071 - of characters
-    if start != prompt:  # the history need not show what the prompt opens
+    if start != prompt:  # the history may lack the mark that the prompt opens
         start = _HALF_A_MARK.sub("", start)
-    if _QUESTION in after[len(start) :]:  # it is written in another way when it is the last
+    if _QUESTION in after[len(start) :]:  # the last message is rendered differently
         start = after[: after.index(_QUESTION)] + prompt[prompt.index(_QUESTION) :]
         start = os.path.commonprefix([start, after])  # noqa: RUF071
     begin = "" if format.reasoning is None else format.reasoning.begin.rstrip()
@@ -180,7 +180,7 @@ def rendered(
     *,
     add_generation_prompt: bool = True,
 ) -> str:
-    """The text that the template makes of a conversation, prepared as the server does."""
+    """The text of a conversation by the template, prepared as in the server."""
     given = template_input(Conversation(messages, TOOLS), format)
     tools = None if given.tools is None else [dict(tool) for tool in given.tools]
     return _render(template, given.messages, tools, add_generation_prompt=add_generation_prompt)

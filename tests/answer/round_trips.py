@@ -1,8 +1,8 @@
-"""Round trips through a chat template: what it renders of calls is what answers may be.
+"""Round trips through a chat template: the calls that it renders are valid answers.
 
-A conversation whose last message the assistant wrote is rendered without that message and with it:
-what is added is the answer as the model has seen it. It has to be in the language that is admitted,
-and the reader has to give back what the message says, in every split.
+A conversation that ends with an assistant message is rendered without that message and with it: the
+difference is the answer as the model has seen it in training. The constraint has to admit it, and
+the reader has to return the content of the message, for every split of the text.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _BLANKS_AT_MARKS = re.compile(r" +(?=\n?<)|(?<=>) +|^ +")
 
 @dataclass(slots=True)
 class Report:
-    """What was found of one template."""
+    """The results for one template."""
 
     format: ChatFormat
     refused: dict[str, str] = field(default_factory=dict)
-    """Turns that the template does not take, and why: no failures."""
+    """Turns that the template does not support, with the reason; they are not failures."""
     failed: dict[str, str] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
-    """Of turns that failed: what their template writes that no answer is; none: not known."""
+    """For failed turns: the part of the rendered text that no answer has; "": unknown."""
     notes: list[str] = field(default_factory=list)
-    """What histories show in another way than prompts have it."""
+    """Differences between histories and prompts."""
     passed: list[str] = field(default_factory=list)
 
     @property
     def is_chat(self) -> bool:
-        """Whether the template wrote any of the turns; those of embeddings and rankings do not."""
+        """Whether the template rendered any turn; those of embedding and ranking models do not."""
         return bool(self.passed or self.failed)
 
 
@@ -78,7 +78,7 @@ def check(template: str, special_tokens: Sequence[str] = ()) -> Report:
 
 
 def _failure(format: ChatFormat, turn: Turn, added: Added) -> str:
-    """What is wrong with the round trip of an answer; nothing if all is well."""
+    """The failure in the round trip of an answer; "" if there is none."""
     use, text = ToolUse(TOOLS), added.text
     plan = AnswerPlan.of(RenderedPrompt((), added.prompt), None, use, format)
     assert plan.constraint is not None
@@ -98,7 +98,7 @@ def _failure(format: ChatFormat, turn: Turn, added: Added) -> str:
 
 
 def _cause(format: ChatFormat, turn: Turn, added: Added) -> str:
-    """What the history has that answers do not; nothing if that is not known."""
+    """The part of the history that answers do not have; "" if it is unknown."""
     text = added.text
     if not turn.calls and text.endswith(turn.content):
         return f"{text.removesuffix(turn.content)!r} before content"
@@ -129,13 +129,13 @@ def _cause(format: ChatFormat, turn: Turn, added: Added) -> str:
 
 
 def _last_line(prompt: str, format: ChatFormat) -> str:
-    """Of a prompt without the mark that opens reasoning: it begins the answer's message."""
+    """Last line of a prompt without its reasoning mark: the beginning of the answer's message."""
     begin = "" if format.reasoning is None else format.reasoning.begin.strip()
     return prompt.rstrip().removesuffix(begin).rstrip().splitlines()[-1]
 
 
 def _behind(prompt: str, text: str) -> str:
-    """``text`` without the end of the prompt where that is written again."""
+    """``text`` without the end of the prompt, if that is repeated."""
     sizes = range(min(len(prompt), len(text)), 0, -1)
     return text[next((size for size in sizes if prompt.endswith(text[:size])), 0) :]
 
@@ -147,7 +147,7 @@ def _is_written(turn: Turn, text: str) -> bool:
 
 
 def splits(text: str) -> Iterator[list[str]]:
-    """``text`` whole, in characters, and in two everywhere."""
+    """``text`` whole, in characters, and split in two at every position."""
     yield [text]
     yield list(text)
     for at in range(1, len(text)):

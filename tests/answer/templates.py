@@ -1,4 +1,4 @@
-"""Chat templates in miniature, with the marks and the demands of the real ones."""
+"""Minimal chat templates, with the marks and the requirements of the real ones."""
 
 from __future__ import annotations
 
@@ -167,8 +167,8 @@ def _with_parameters(
     value: str = _JSON,
     empty: str = "",
 ) -> str:
-    """A template that writes a text for each argument. ``parameter``: what stands before its name,
-    between that and the value, and after; ``value``: the expression of the value ``v``."""
+    """A template that writes a text for each argument. ``parameter``: the texts before its name,
+    between name and value, and after the value; ``value``: Jinja expression of the value ``v``."""
     texts = {
         **dict(zip(("before", "between", "after"), parameter, strict=True)),
         **{"begin": begin, "opening": opening, "middle": middle, "closing": closing},
@@ -274,11 +274,11 @@ WITH_PARAMETERS = {
     "mimo v2.6": MIMO_V2,
     "hunyuan 3": HUNYUAN_3,
 }
-"""Those that write a text for each argument."""
+"""Templates that write a text for each argument."""
 
 
 def of_tokenizer(name: str) -> str:
-    """The chat template beside a real tokenizer."""
+    """The chat template that belongs to a real tokenizer."""
     config = json.loads((datasets.tokenizers()[name] / "tokenizer_config.json").read_bytes())
     return str(config["chat_template"])
 
@@ -287,4 +287,4 @@ REAL = {
     "like llama": LLAMA_3,
     **{name: of_tokenizer(name) for name in datasets.tokenizers() if name != "gpt2"},
 }
-"""The templates as models have them; Llama's own may not be at hand (see ``datasets``)."""
+"""Templates of real models, and one like Llama's, which may be missing (see ``datasets``)."""

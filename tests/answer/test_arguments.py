@@ -1,4 +1,4 @@
-"""Arguments that are not JSON text: what is admitted is read back as a valid object."""
+"""Arguments that are not JSON text: admitted texts are read back as valid objects."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.wide import many
 LINES = Parameters(
     "<parameter=", "\n</parameter>\n", "</parameter>", between=">\n", python_words=True
 )
-"""As Qwen3-Coder writes."""
+"""The notation of Qwen3-Coder."""
 PAIRS = Parameters("\n<arg_key>", "</arg_value>", "</arg_value>", between="</arg_key>\n<arg_value>")
-"""As GLM 4.5 writes."""
+"""The notation of GLM 4.5."""
 STRINGS_MARKED = Parameters(
     '<p name="',
     "</p>\n",
@@ -38,7 +38,7 @@ STRINGS_MARKED = Parameters(
     between='" string="false">',
     types=(("string", '" string="true">'),),
 )
-"""As DeepSeek V3.2 writes."""
+"""The notation of DeepSeek V3.2."""
 PYTHON = Parameters(
     "<parameter=",
     "</parameter>\n",
@@ -47,7 +47,7 @@ PYTHON = Parameters(
     nested=Literals(quote="'"),
     python_words=True,
 )
-"""As Seed-OSS writes."""
+"""The notation of Seed-OSS."""
 NOTATIONS = (LINES, PAIRS, STRINGS_MARKED, PYTHON)
 
 END = "</end>"
@@ -102,7 +102,7 @@ SCHEMAS: list[dict[str, Any]] = [
 
 
 def spec_of(schema: dict[str, Any], notation: Parameters) -> Composite:
-    """The arguments, and a mark behind them."""
+    """The arguments, followed by ``END``."""
     json_schema = JsonSchema({"type": "object", **schema}, close_objects=True, subject="f")
     return Composite(Series((Arguments(json_schema, notation, json_schema.schema), FixedText(END))))
 
@@ -123,7 +123,7 @@ def spelled(notation: Parameters, value: Any) -> str:
 
 
 def written(notation: Parameters, arguments: dict[str, Any]) -> str:
-    """As a chat template writes it."""
+    """The arguments as a chat template writes them."""
     return "".join(
         notation.before
         + name
@@ -159,7 +159,7 @@ def test_every_text_that_is_admitted_reads_as_a_valid_object_in_every_split(
 
 
 @pytest.mark.parametrize("notation", NOTATIONS)
-def test_what_a_template_writes_is_admitted_and_read_as_what_it_was(notation: Parameters) -> None:
+def test_the_text_of_a_template_is_admitted_and_read_back(notation: Parameters) -> None:
     schema, values = (
         SCHEMAS[0],
         {"city": "Ulm\n12", "days": 3, "flags": ["a", None, True], "on": True},
@@ -184,7 +184,7 @@ def test_what_a_template_writes_is_admitted_and_read_as_what_it_was(notation: Pa
 def test_a_reader_is_freed_without_the_garbage_collector(
     reader: Callable[[], ArgumentsReader], text: str
 ) -> None:
-    """The collector does not look at what lived when a compiled schema was read."""
+    """The collector skips all objects that existed when a compiled schema was loaded."""
     made = reader()
     made.push(text, 0)
     left = weakref.ref(made)
@@ -270,7 +270,7 @@ def test_parts_lie_where_their_values_are_written() -> None:
         ({"properties": {"a": {"type": "string", "x-grammar": NESTED}}}, "x-grammar"),
     ],
 )
-def test_what_cannot_be_said_or_measured_so_is_refused(
+def test_a_schema_that_the_notation_cannot_express_is_refused(
     schema: dict[str, Any], keyword: str
 ) -> None:
     with pytest.raises(UnsupportedSchema) as caught:

@@ -22,7 +22,7 @@ USAGE = AnswerUsage(1, 0, 1, 0, 0, 0, 1)
 
 
 def chunk(data: bytes, reason: FinishReason | None = None) -> TokenChunk:
-    """With a token for each byte."""
+    """A chunk with a token for each byte."""
     tokens = [AnswerToken(byte, bytes([byte]), "sampled") for byte in data]
     return TokenChunk("r", data, tokens, USAGE, reason)
 

@@ -40,7 +40,7 @@ FORMAT = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
 
 
 def tokens(*pieces: tuple[str, float] | str) -> Tokens:
-    """Drawn tokens with their probability; a string by itself is forced."""
+    """Sampled tokens with their probabilities; a string without one is a leapt token."""
     found = Tokens()
     for each in pieces:
         if isinstance(each, str):
@@ -53,7 +53,7 @@ def tokens(*pieces: tuple[str, float] | str) -> Tokens:
 def scored(
     start: int, place: Place, *ways: tuple[WayKind, str, str, float], is_open: bool = False
 ) -> ScoredChoice:
-    """Each way as its kind, its whole text, how it is told, and its probability."""
+    """Each way as its kind, its whole text, its text in the constraint, and its probability."""
     return ScoredChoice(
         start,
         place,
@@ -74,7 +74,7 @@ def near(probability: float, what: str, which: object) -> Alternative:
 
 
 def values(text: str, of: Tokens, choices: Sequence[ScoredChoice] = ()) -> dict[str, Confidence]:
-    """By pointer; what comes next in a container by ``pointer >``."""
+    """Confidences by pointer; that of the next member of a container by ``pointer >``."""
     found = value_confidences(text.encode(), 0, of, choices).entries
     return {each.pointer + (" >" if each.what == "next" else ""): each for each in found}
 
@@ -166,7 +166,7 @@ def test_pointers_are_those_of_rfc_6901() -> None:
     assert {"/a~1b/~0/0/", "/é"} < {*values(text, tokens(text))}
 
 
-def test_no_more_is_listed_than_the_bounds_and_the_rest_is_told_together() -> None:
+def test_alternatives_beyond_the_limits_are_summed_up() -> None:
     many = [("value", f'"{i:03}"', f'"{i:03}"', 0.01 - i / 1e5) for i in range(100)]
     choice = scored(0, Place.VALUE, *many)  # type: ignore[arg-type]
     alternatives = values('"000"', tokens('"000"'), [choice])[""].alternatives
@@ -190,7 +190,7 @@ def test_an_answer_may_be_cut_anywhere(text: str) -> None:
             assert each.what != "container" or length == len(text) or each.pointer
 
 
-def test_what_is_cut_is_left_out() -> None:
+def test_an_unfinished_value_is_left_out() -> None:
     found = values('{"a": [1, "x', tokens('{"a": [1, "x'))
     assert [*found] == ["/a/0"]
 
@@ -275,7 +275,7 @@ def _of_text(text: str, of: Tokens, *ways: tuple[str, float]) -> Confidence:
     return found
 
 
-def test_a_text_is_one_of_all_that_it_could_have_been() -> None:
+def test_the_probability_of_a_text_is_its_share_of_all_ways() -> None:
     found = _of_text("no", tokens(("no", 0.9)), ("no", 0.3), ("no, but", 0.1), ("yes", 0.2))
     assert (found.pointer, found.which, found.tokens) == ("", "no", None)
     assert found.probability == pytest.approx(0.5)
@@ -286,13 +286,13 @@ def test_a_text_is_one_of_all_that_it_could_have_been() -> None:
 
 
 @pytest.mark.parametrize("ways", [[], [("yes", 0.5)]])
-def test_a_text_of_too_many_is_told_by_its_tokens(ways: list[tuple[str, float]]) -> None:
+def test_an_unscored_text_has_the_probability_of_its_tokens(ways: list[tuple[str, float]]) -> None:
     found = _of_text("nope", tokens(("no", 0.9), ("pe", 0.5)), *ways)
     assert found.probability == pytest.approx(0.45)
     assert (found.mass, found.tokens) == (None, 2)
 
 
-def test_where_choices_are_not_exact_is_told_by_pointer() -> None:
+def test_inexact_choices_are_reported_by_pointer() -> None:
     text = '{"a": [1, "x"]}'
     notes = [
         ScoredChoice(at, place, (), True, by_tokens=True)
@@ -308,7 +308,7 @@ def test_where_choices_are_not_exact_is_told_by_pointer() -> None:
 
 
 @pytest.mark.parametrize("confidence", [False, True])
-def test_that_is_a_piece_of_its_own(confidence: bool) -> None:
+def test_inexact_choices_are_reported_without_confidence_too(confidence: bool) -> None:
     plan = AnswerPlan.of(RenderedPrompt([1], None), Choice(("a", "b")), None, FORMAT)
     reader = ChoiceReader(plan, GenerationOptions(confidence=confidence), exact=True)
     chunk = TokenChunk("r", b"a", [], AnswerUsage(1, 0, 1, 0, 0, 0, 1), "stop")

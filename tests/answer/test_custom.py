@@ -1,4 +1,4 @@
-"""Custom tools: what the model is asked for, and the input out of what it writes."""
+"""Custom tools: their parameters, and the input read from the arguments."""
 
 from __future__ import annotations
 

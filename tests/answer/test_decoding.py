@@ -1,4 +1,4 @@
-"""Bytes -> text, and back to where a character is in bytes."""
+"""Decoding of bytes to text, and byte offsets of characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each value of a JSON answer is told once, when it is whole, however the text is split."""
+"""Each value of a JSON answer is reported once, when it is complete, for every split."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def values(value: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
     yield pointer, value
 
 
-def told(found: list[FieldValue]) -> list[tuple[str, Any]]:
+def parsed(found: list[FieldValue]) -> list[tuple[str, Any]]:
     return [(each.pointer, json.loads(each.text)) for each in found if each.text is not None]
 
 
@@ -59,14 +59,14 @@ def scanned(*chunks: bytes) -> list[FieldValue]:
 @pytest.mark.parametrize("text", TEXTS)
 def test_in_every_split_each_value_is_what_its_pointer_resolves_to(text: str) -> None:
     data, expected = text.encode(), list(values(json.loads(text)))
-    assert told(scanned(data)) == expected
-    assert told(scanned(*(bytes([byte]) for byte in data))) == expected
+    assert parsed(scanned(data)) == expected
+    assert parsed(scanned(*(bytes([byte]) for byte in data))) == expected
     for first in range(len(data) + 1):
-        assert told(scanned(data[:first], data[first:])) == expected
+        assert parsed(scanned(data[:first], data[first:])) == expected
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_value_is_told_with_its_last_byte_and_a_number_with_the_next(text: str) -> None:
+def test_a_value_is_reported_at_its_last_byte_and_a_number_at_the_next(text: str) -> None:
     data = text.encode()
     scanner, seen = ValueScanner(), 0
     for end in range(1, len(data) + 1):
@@ -111,14 +111,14 @@ def test_random_values_in_random_splits(seed: int) -> None:
             assert json.loads(each.text) == known
 
 
-def test_what_is_cut_is_not_told() -> None:
+def test_an_unfinished_value_is_not_reported() -> None:
     assert [each.pointer for each in scanned(b'{"a": 1, "b": [2, 34')] == ["/a", "/b/0"]
     assert scanned(b'{"a": "tex') == []
     assert scanned(b'{"a": tru') == []
     assert scanned(b"") == []
 
 
-def test_a_large_value_is_told_without_its_text_and_its_parts_with_it() -> None:
+def test_a_large_value_is_reported_without_its_text_and_its_parts_with_it() -> None:
     long = "x" * LARGEST
     items = [f"{number}" * 100 for number in range(1, 200)]
     data = json.dumps({"long": long, "items": items}).encode()
@@ -131,7 +131,7 @@ def test_a_large_value_is_told_without_its_text_and_its_parts_with_it() -> None:
     assert [json.loads(texts[f"/items/{n}"] or b"") for n in range(199)] == items
 
 
-def test_how_often_a_text_is_told_has_a_bound() -> None:
+def test_the_number_of_values_that_repeat_a_text_is_limited() -> None:
     deep = b"[" * 3000 + b"1" + b"]" * 3000
     found = scanned(deep)
     assert sum(each.text is not None for each in found) == 0  # its pointer is too long
@@ -161,7 +161,7 @@ def test_values_follow_the_piece_that_made_them_whole() -> None:
     ("reason", "stopped_by", "whole"),
     [("stop", "", True), ("length", "", False), ("stop", "x", False)],
 )
-def test_a_number_that_is_all_is_whole_where_the_answer_ends_by_itself(
+def test_a_number_as_the_whole_answer_is_complete_if_the_model_ends_it(
     reason: Literal["stop", "length", "tool_calls"], stopped_by: str, whole: bool
 ) -> None:
     reader, end = FieldReader(content=True), End(reason, stopped_by)

@@ -1,4 +1,4 @@
-"""Kimi K3: calls stand behind content, which may be empty, and have a type for each argument."""
+"""Kimi K3: calls follow the content, which may be empty; each argument has a type."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ TOOL = FunctionTool(
 )
 THINKS = '<|open|>message role="assistant"<|sep|><|open|>think<|sep|>'
 SAYS = '<|open|>message role="assistant"<|sep|><|open|>response<|sep|>'
-SAID, SAID_END = "<|open|>response<|sep|>", "<|close|>response<|sep|>"
+RESPONSE_BEGIN, RESPONSE_END = "<|open|>response<|sep|>", "<|close|>response<|sep|>"
 CALL = (
     '<|open|>tools<|sep|><|open|>call tool="f" index="1"<|sep|>'
     '<|open|>argument key="s" type="string"<|sep|>null<|close|>argument<|sep|>'
     '<|open|>argument key="n" type="number"<|sep|>12<|close|>argument<|sep|>'
     "<|close|>call<|sep|><|close|>tools<|sep|>"
 )
-WALKER = Walker([*FORMAT.markers(), SAID, SAID_END, "think", "response", '{"n": 1}'])
+WALKER = Walker([*FORMAT.markers(), RESPONSE_BEGIN, RESPONSE_END, "think", "response", '{"n": 1}'])
 
 
 def planned(
@@ -49,7 +49,7 @@ def planned(
     return AnswerPlan.of(RenderedPrompt([1], prompt), spec, use, FORMAT, reasoning)
 
 
-def test_what_the_template_writes_is_admitted_and_read_back_in_every_split() -> None:
+def test_the_text_of_the_template_is_admitted_and_read_back_in_every_split() -> None:
     report = check(KIMI_K3)
     assert report.format.tools.name == "kimi k3"
     assert (report.failed, report.passed) == ({}, [*TURNS])
@@ -65,8 +65,8 @@ def test_an_answer_is_content_and_then_perhaps_calls(
     spec: ConstraintSpec | None, mode: str, prompt: str, said: str, called: bool
 ) -> None:
     plan = planned(spec, mode, prompt)
-    thoughts = "Hm.<|close|>think<|sep|>" + SAID if prompt == THINKS else ""
-    text = thoughts + said + SAID_END + CALL * called
+    thoughts = "Hm.<|close|>think<|sep|>" + RESPONSE_BEGIN if prompt == THINKS else ""
+    text = thoughts + said + RESPONSE_END + CALL * called
     assert plan.constraint is not None
     fits = (not said if called else said != "Well") if spec else True
     admitted = fits and (mode == "auto" or (called and not said))
@@ -83,7 +83,7 @@ def test_an_answer_is_content_and_then_perhaps_calls(
 
 
 def test_a_model_can_end_its_message_as_it_does_where_calls_might_follow() -> None:
-    text = "Well" + SAID_END + "<|close|>message<|sep|>"
+    text = "Well" + RESPONSE_END + "<|close|>message<|sep|>"
     plan, free = (
         planned(None, prompt=SAYS),
         AnswerPlan.of(RenderedPrompt([1], SAYS), None, None, FORMAT),
@@ -98,12 +98,12 @@ def test_a_model_can_end_its_message_as_it_does_where_calls_might_follow() -> No
 def test_the_type_that_is_written_tells_a_string_from_null() -> None:
     plan = planned(None, prompt=SAYS)
     for type, value in (("null", None), ("string", "null")):
-        written = SAID_END + CALL.replace('type="string"', f'type="{type}"')
+        written = RESPONSE_END + CALL.replace('type="string"', f'type="{type}"')
         assert plan.constraint is not None
         assert WALKER.admits(plan.constraint, written)
         ((_, arguments),) = calls(read(plan.answer_reader(), [written]))
         assert json.loads(arguments)["s"] == value
-    wrong = SAID_END + CALL.replace('type="string"', 'type="number"')
+    wrong = RESPONSE_END + CALL.replace('type="string"', 'type="number"')
     assert not WALKER.admits(plan.constraint or SCHEMA, wrong)
 
 
@@ -116,8 +116,8 @@ def test_whatever_is_admitted_is_read_as_it_was_constrained(
     plan = planned(spec, prompt=prompt, reasoning=ReasoningUse(max_tokens=9))
     assert plan.constraint is not None
     for at in range(many(12, 2)):
-        thoughts = "<|close|>think<|sep|>" + SAID if prompt == THINKS else ""
-        begins = ("", SAID_END + "<|open|>tools<|sep|>", "{" if spec is SCHEMA else "<")
+        thoughts = "<|close|>think<|sep|>" + RESPONSE_BEGIN if prompt == THINKS else ""
+        begins = ("", RESPONSE_END + "<|open|>tools<|sep|>", "{" if spec is SCHEMA else "<")
         start = thoughts + begins[at % 3]
         text = WALKER.text(plan.constraint, randoms, budget=90, start=start)
         assert text is not None

@@ -1,4 +1,4 @@
-"""Arguments as literals of another notation: what is admitted is read back as a valid object."""
+"""Arguments as literals of other notations: admitted texts are read back as valid objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.wide import many
 
 PYTHON = Literals()
 SINGLE = Literals(quote="'")
-"""As LFM2.5 writes."""
+"""The notation of LFM2.5."""
 GEMMA = Literals(
     equals=":",
     comma=",",
@@ -52,7 +52,7 @@ MORE_SCHEMAS: list[dict[str, Any]] = [
 
 
 def spec_of(schema: dict[str, Any], notation: Literals) -> Composite:
-    """The arguments, and what ends them."""
+    """The arguments, followed by their end and ``END``."""
     json_schema = JsonSchema({"type": "object", **schema}, close_objects=True, subject="f")
     arguments = Arguments(json_schema, notation, json_schema.schema)
     return Composite(Series((arguments, FixedText(notation.end + "END"))))
@@ -97,7 +97,7 @@ ANYTHING: dict[str, Any] = {"properties": {name: {} for name in VALUES}}
 
 
 @pytest.mark.parametrize("notation", NOTATIONS)
-def test_what_is_written_is_admitted_and_read_as_what_it_was(notation: Literals) -> None:
+def test_written_arguments_are_admitted_and_read_back(notation: Literals) -> None:
     text = notation.arguments(VALUES) + notation.end + "END"
     assert Walker.of(spec_of(ANYTHING, notation)).accepts(text)
     for chunks in ([text], list(text), *([text[:at], text[at:]] for at in range(len(text)))):
@@ -169,7 +169,7 @@ def test_parts_lie_where_their_values_are_written() -> None:
         (GEMMA, {"a": {"enum": ['x<|"|>']}}, "enum"),
     ],
 )
-def test_what_cannot_be_said_or_measured_so_is_refused(
+def test_a_schema_that_the_notation_cannot_express_is_refused(
     notation: Literals, properties: dict[str, Any], keyword: str
 ) -> None:
     with pytest.raises(UnsupportedSchema) as caught:

@@ -1,4 +1,4 @@
-"""Formats that write a text for each argument, read off chat templates."""
+"""Formats that write a text for each argument, detected in chat templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is admitted and what is read are one: random texts of the language, taken apart again."""
+"""Constraint and reader agree: random texts of the constraint are read back."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_whatever_is_admitted_is_read_as_it_was_constrained(
 
 
 def beginnings(format: ToolFormat, opening: Opening) -> list[str]:
-    """What calls begin with, and what may be taken for it."""
+    """Beginnings of calls, and texts that look like them."""
     before = {"closed": [""], "open": ["x</think>"], "possible": ["", "<think>x</think>"]}
     return [
         head + newlines + lead

@@ -104,7 +104,7 @@ def test_mistral_gets_ids_that_it_takes_the_same_for_call_and_result() -> None:
     assert other.messages[2]["tool_calls"][0]["id"] != first
 
 
-def test_a_template_without_tools_is_told_of_them_in_its_system_message() -> None:
+def test_the_system_message_lists_tools_if_the_template_does_not() -> None:
     given = prepared(templates.CHATML, exchange(call()))
     assert given.tools is None
     system = given.messages[0]["content"]
@@ -117,7 +117,7 @@ def test_a_template_without_tools_is_told_of_them_in_its_system_message() -> Non
     ]
 
 
-def test_functions_are_told_without_what_the_mask_sees_to() -> None:
+def test_functions_are_listed_without_keywords_that_the_mask_enforces() -> None:
     parameters = {
         "type": "object",
         "properties": {"city": {"type": "string", "title": "City", "description": "In German."}},
@@ -213,7 +213,7 @@ def test_the_length_counts_messages_calls_and_tools() -> None:
         Conversation([], [FunctionTool("f", None, {"enum": [[]] * 1000})]),
     ],
 )
-def test_what_costs_without_long_texts_is_long_too(conversation: Conversation) -> None:
+def test_many_short_parts_count_as_a_long_conversation(conversation: Conversation) -> None:
     assert text_length(conversation, 4096) >= 4096
 
 

@@ -1,4 +1,4 @@
-"""Reasoning as models mark it: what their templates render is admitted, and read back."""
+"""Reasoning marks of models: texts of their templates are admitted and read back."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def splits(text: str) -> Iterator[list[str]]:
 
 
 def answer_of(template: str, message: Mapping[str, Any]) -> str:
-    """What the template adds to the prompt for the assistant's ``message``."""
+    """The text that the template adds to the prompt for the assistant's ``message``."""
     prompt = rendered(template, QUESTION, prompts=True)
     whole = rendered(template, QUESTION, message)
     assert whole.startswith(prompt)
@@ -84,7 +84,7 @@ def test_what_a_template_renders_is_admitted_and_read_back_in_every_split(name: 
     template = REASONERS[name]
     said = {"role": "assistant", "content": '{"n": 1}', "reasoning_content": "A lamp\nor two."}
     text = answer_of(template, said)
-    assert "A lamp\nor two." in text, "the template was told nothing of it"
+    assert "A lamp\nor two." in text, "the template did not render the reasoning"
     plan = planned(template, SCHEMA)
     assert plan.opening == ("open" if name in OPENED else "possible")
     assert plan.constraint is not None
@@ -163,7 +163,7 @@ def test_the_end_of_the_prompt_tells_where_an_answer_begins(
         assert WALKER.admits(plan.constraint or SCHEMA, '{"n": 1}<|close|>response<|sep|>')
 
 
-def test_an_answer_that_does_not_reason_may_have_to_say_so() -> None:
+def test_an_answer_without_reasoning_may_need_the_end_mark() -> None:
     plan = planned(REASONERS["minimax m3"], SCHEMA)
     assert plan.constraint is not None
     assert WALKER.admits(plan.constraint, '</mm:think>{"n": 1}')
@@ -183,7 +183,7 @@ def test_a_newline_before_the_mark_is_written_once_and_read_in_any_case() -> Non
 CALL = '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"n": 1}'
 OTHER_CALL = " to=functions.g<|channel|>commentary json<|message|>{}"
 THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
-SAYING = "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant"
+COMMENTARY = "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant"
 FINAL = "<|channel|>final<|message|>"
 
 
@@ -196,8 +196,8 @@ FINAL = "<|channel|>final<|message|>"
         (OTHER_CALL, "", [("g", "{}")]),
         (THOUGHT + CALL, "", [("f", '{"n": 1}')]),
         (THOUGHT + THOUGHT + OTHER_CALL, "", [("g", "{}")]),
-        (THOUGHT + SAYING + CALL, "Wait.", [("f", '{"n": 1}')]),
-        (SAYING + THOUGHT + THOUGHT + CALL, "Wait.", [("f", '{"n": 1}')]),
+        (THOUGHT + COMMENTARY + CALL, "Wait.", [("f", '{"n": 1}')]),
+        (COMMENTARY + THOUGHT + THOUGHT + CALL, "Wait.", [("f", '{"n": 1}')]),
         (THOUGHT + FINAL + '{"n": 2}', '{"n": 2}', []),
         (FINAL + '{"n": 2}', '{"n": 2}', []),
     ],
@@ -222,7 +222,7 @@ def test_random_texts_of_harmony_are_read_as_they_were_constrained() -> None:
     for kind in ("text", "json"):
         plan = planned(HARMONY, CONTENTS[kind], ToolUse(TOOLS))
         assert plan.constraint is not None
-        for start in ["", THOUGHT, THOUGHT + FINAL, CALL[:20], " to=", SAYING + CALL[:30]] * 3:
+        for start in ["", THOUGHT, THOUGHT + FINAL, CALL[:20], " to=", COMMENTARY + CALL[:30]] * 3:
             text = WALKER.text(plan.constraint, randoms, budget=60, start=start)
             if text is None:
                 continue
@@ -257,8 +257,8 @@ def test_free_text_of_harmony_is_read_by_its_channels_without_a_constraint() -> 
     assert read(plan.answer_reader(), ["<|channel|>final <|constr"]) == []
     barred = planned(HARMONY, None, ToolUse(TOOLS), ReasoningUse(wanted=False))
     assert barred.constraint is not None
-    assert WALKER.admits(barred.constraint, SAYING + CALL)
-    assert not WALKER.admits(barred.constraint, SAYING + THOUGHT + CALL)
+    assert WALKER.admits(barred.constraint, COMMENTARY + CALL)
+    assert not WALKER.admits(barred.constraint, COMMENTARY + THOUGHT + CALL)
 
 
 @pytest.mark.parametrize("name", ["solar", "command", "kimi k3"])
@@ -278,7 +278,7 @@ def test_calls_that_a_template_does_not_know_are_content_to_the_model(name: str,
             assert (content(pieces), calls(pieces)) == ("" if called else said, called)
 
 
-def test_free_text_that_the_budget_ends_was_cut_though_its_mark_is_there() -> None:
+def test_free_text_is_open_ended_even_if_it_has_an_end_mark() -> None:
     for name, open_ended in (("command", True), ("solar", True)):
         plan = planned(REASONERS[name], use=ReasoningUse(max_tokens=9))
         assert plan.open_ended == open_ended

@@ -30,7 +30,7 @@ SCHEMA = {
         "Unused": {"type": "string"},
     },
 }
-TOLD = {
+IN_THE_PROMPT = {
     "title": "Contact",
     "type": "object",
     "properties": {
@@ -45,11 +45,11 @@ HERMES_CHAT = ChatFormat(tools=HERMES)
 TOOL = FunctionTool("f", "does it", {"type": "object", "properties": {}})
 
 
-def test_what_values_mean_is_told_and_what_a_mask_sees_to_is_not() -> None:
-    assert schema_text(SCHEMA) == json.dumps(TOLD, separators=(",", ":"))
+def test_only_keywords_that_guide_the_content_are_in_the_prompt() -> None:
+    assert schema_text(SCHEMA) == json.dumps(IN_THE_PROMPT, separators=(",", ":"))
 
 
-def test_the_name_of_the_format_stands_for_a_title_and_its_description_for_one() -> None:
+def test_name_and_description_of_the_format_replace_missing_ones() -> None:
     schema_prompt = json.loads(schema_text({"type": "object"}, "contact", "a person"))
     assert schema_prompt == {"title": "contact", "description": "a person", "type": "object"}
     titled = {"title": "Person", "description": "somebody", "type": "object"}
@@ -57,14 +57,14 @@ def test_the_name_of_the_format_stands_for_a_title_and_its_description_for_one()
 
 
 @pytest.mark.parametrize("schema", [True, False, {}, {"$schema": "x", "required": ["a"]}])
-def test_a_schema_that_says_nothing_is_not_told(schema: Any) -> None:
+def test_a_schema_without_information_is_left_out(schema: Any) -> None:
     assert schema_text(schema) == ""
 
 
 @pytest.mark.parametrize(
     "reference", ["#tag", "other.json", "#/properties/a", "#/definitions/x/items", "#/$defs"]
 )
-def test_definitions_stay_where_it_is_not_plain_which_are_used(reference: str) -> None:
+def test_definitions_stay_if_it_is_unclear_which_are_used(reference: str) -> None:
     schema = {"properties": {"a": {"$ref": reference}}, "$defs": {"x": {"$anchor": "tag"}}}
     assert "x" in json.loads(schema_text(schema))["$defs"]
 
@@ -87,14 +87,14 @@ def messages(
 ANSWER = "Answer with JSON that follows this JSON Schema, and with nothing else:\n{}"
 
 
-def test_it_is_the_system_message_or_stands_before_what_that_says() -> None:
+def test_the_schema_comes_first_in_the_system_message() -> None:
     user = {"role": "user", "content": "Hi"}
     system = {"role": "system", "content": "It is Monday."}
     assert messages(user) == [("system", ANSWER), ("user", "Hi")]
     assert messages(system, user) == [("system", f"{ANSWER}\n\nIt is Monday."), ("user", "Hi")]
 
 
-def test_where_a_template_has_no_place_for_that_it_is_first_in_the_users_first_message() -> None:
+def test_the_schema_is_in_the_first_user_message_if_there_is_no_system_role() -> None:
     gemma = replace(HERMES_CHAT, takes_system=False)
     again = [("user", f"{ANSWER}\n\nHi"), ("assistant", "Yes?"), ("user", "Go on")]
     given = [("user", "Hi"), *again[1:]]
@@ -102,13 +102,13 @@ def test_where_a_template_has_no_place_for_that_it_is_first_in_the_users_first_m
     assert found == again
 
 
-def test_an_answer_that_may_be_a_call_is_told_so() -> None:
+def test_the_instructions_mention_calls_if_there_are_tools() -> None:
     ((_, text), _) = messages({"role": "user", "content": "Hi"}, tools=[TOOL])
     assert text.startswith("Unless you call a function, answer with JSON")
 
 
 @pytest.mark.parametrize("takes_system", [True, False])
-def test_functions_are_told_after_it_where_the_template_knows_none(takes_system: bool) -> None:
+def test_functions_follow_the_schema_if_the_template_lists_none(takes_system: bool) -> None:
     plain = ChatFormat(tools=PLAIN, takes_system=takes_system)
     found = messages({"role": "user", "content": "Hi"}, format=plain, tools=[TOOL])
     assert [role for role, _ in found] == (["system", "user"] if takes_system else ["user"])
@@ -117,6 +117,6 @@ def test_functions_are_told_after_it_where_the_template_knows_none(takes_system:
     assert "You can call functions" in text
 
 
-def test_what_was_left_out_leaves_the_messages_as_they_are() -> None:
+def test_an_empty_schema_text_leaves_the_messages_unchanged() -> None:
     conversation = Conversation([{"role": "user", "content": "Hi"}], schema_prompt=SchemaPrompt(""))
     assert [each["role"] for each in template_input(conversation, HERMES_CHAT).messages] == ["user"]

@@ -1,4 +1,4 @@
-"""What a template calls reasoning is told by its text."""
+"""Names of reasoning variables and fields, detected in the text of a template."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_each_effort_is_the_nearest_word_that_the_template_takes(
     assert " ".join(found[variable].values()) == words
 
 
-def test_a_variable_that_the_template_sets_itself_is_none_to_be_told() -> None:
+def test_a_variable_that_the_template_sets_itself_is_not_passed() -> None:
     assert effort_words(WRITTEN, ["messages"]) == {}
     assert detect(HARMONY, ()).efforts.keys() == {"reasoning_effort"}
 

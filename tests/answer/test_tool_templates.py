@@ -1,4 +1,4 @@
-"""Calls as chat templates write them: each family's is known, admitted and read back."""
+"""Tool calls of chat templates: each family's format is detected, admitted and read back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_a_template_writes_is_admitted_and_read_back_in_every_split(name: s
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_so_is_what_other_templates_write(name: str) -> None:
+def test_texts_of_other_templates_are_admitted_and_read_back(name: str) -> None:
     format, template = OTHERS[name]
     report = check(template)
     assert report.format.tools.name == format
@@ -82,18 +82,18 @@ def test_histories_that_leave_out_what_the_prompt_opens_are_no_failures() -> Non
         assert report.notes == ([] if before else ["history has no <think>"])
 
 
-def test_a_word_that_models_begin_free_content_with_is_none_of_it() -> None:
+def test_a_word_that_models_put_before_free_content_is_removed() -> None:
     word = "助手："
     template = TOOL_TEMPLATES["hunyuan"].text + "{#以" + word + "开头#}"
     said = "{%- else %}{{- '" + word + "' + message.content }}"
     report = check(template.replace("{%- else %}{{- message.content }}", said))
     assert report.failed == {}
     reader = AnswerReader(report.format, use=ToolUse(TOOLS), content_first=False)
-    assert content(read(reader, [word])) == word, "content with a constraint is all that is there"
+    assert content(read(reader, [word])) == word, "content with a constraint keeps every word"
     assert content(read(AnswerReader(report.format, use=ToolUse(TOOLS)), [word[:1]])) == word[:1]
 
 
-def test_what_a_history_has_that_answers_have_not_is_told() -> None:
+def test_parts_of_a_history_that_answers_do_not_have_are_reported() -> None:
     template = TOOL_TEMPLATES["qwen 2.5"].text
     for written, cause in (
         (template.replace("'\\n</tool_call>'", "' \\n</tool_call>'"), "blanks around marks"),
@@ -104,7 +104,7 @@ def test_what_a_history_has_that_answers_have_not_is_told() -> None:
 
 @pytest.mark.parametrize("name", BY_TEMPLATE)
 def test_calls_follow_reasoning_and_stand_beside_a_schema(name: str) -> None:
-    """``response_format`` with tools: the content is of the schema, or the answer is calls."""
+    """``response_format`` with tools: the answer is JSON of the schema, or calls."""
     format = BY_TEMPLATE[name]
     assert isinstance(format, SpelledCalls)
     use, called = ToolUse(TOOLS), [ULM, FULL] if format.parallel else [FULL]

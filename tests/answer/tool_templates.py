@@ -1,4 +1,4 @@
-"""Chat templates in miniature that write calls as the real ones do, one of each family."""
+"""Minimal chat templates that write calls like the real ones, one for each family."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _GEMMA_MACROS = """\
 
 @dataclass(frozen=True, slots=True)
 class ToolTemplate:
-    """A template that writes calls, and what is known of it."""
+    """A template that writes calls, and the format that must be detected."""
 
     format: str
-    """The name of the format that it has to be known by."""
+    """Name of the format."""
     call: str
     """Jinja expression of one call, ``call``, with its number ``loop.index0``."""
     begin: str = ""
     separator: str = ""
     end: str = ""
     content: str = "message.content"
-    """Jinja expression of what stands before calls; empty: nothing."""
-    told: str = ""
-    """What the template says to the model of calls."""
+    """Jinja expression of the text before calls; empty: none."""
+    about_calls: str = ""
+    """Instructions of the template about calls."""
     turn_end: str = "<|end|>"
     parallel: bool = True
     macros: str = ""
@@ -58,7 +58,7 @@ class ToolTemplate:
         before = self.content or "''"
         return (
             f"{self.macros}"
-            "{%- if tools %}{{- '<|system|>" + self.told + "' + tools | tojson }}{% endif %}"
+            "{%- if tools %}{{- '<|system|>" + self.about_calls + "' + tools | tojson }}{% endif %}"
             "{%- for message in messages %}{{- '<|' + message.role + '|>' }}"
             "{%- if message.tool_calls %}{{- " + before + " }}{{- '" + self.begin + "' }}"
             "{%- for each in message.tool_calls %}{% set call = each.function %}"
@@ -75,25 +75,25 @@ TOOL_TEMPLATES = {
         f"'<tool_call>\\n' + {_OBJECT} + '\\n</tool_call>'",
         begin="\\n",
         separator="\\n",
-        told='<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>',
+        about_calls='<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>',
     ),
     "exaone 4": ToolTemplate(
         "exaone",
         """'<tool_call>' }}{"name": "{{- call.name }}", "arguments": """
         """{{- ' ' + call.arguments | tojson }}}{{- '</tool_call>'""",
         separator="\\n",
-        told='<tool_call>{"name": ..., "arguments": ...}</tool_call>',
+        about_calls='<tool_call>{"name": ..., "arguments": ...}</tool_call>',
     ),
     "reka edge": ToolTemplate(
         "hermes",
         f"'<tool_call>\\n' + {_OBJECT} + '\\n</tool_call>'",
-        told='<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>',
+        about_calls='<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>',
     ),
     "llama 3": ToolTemplate(
         "llama",
         """'{"name": "' + call.name + '", ' + '"parameters": ' + call.arguments | tojson + '}'""",
         content="",
-        told="<|start_header_id|>",
+        about_calls="<|start_header_id|>",
         turn_end="<|eot_id|>",
         parallel=False,
     ),
@@ -152,7 +152,7 @@ TOOL_TEMPLATES = {
         separator=", ",
         end="]",
         content="",
-        told='a single JSON array: [{"name": ..., "arguments": ...}]',
+        about_calls='a single JSON array: [{"name": ..., "arguments": ...}]',
     ),
     "minimax m1": ToolTemplate(
         "minimax m1",
@@ -160,7 +160,7 @@ TOOL_TEMPLATES = {
         begin="<tool_calls>\\n",
         separator="\\n",
         end="\\n</tool_calls>",
-        told='<tool_calls>\\n{"name": ..., "arguments": ...}\\n</tool_calls>',
+        about_calls='<tool_calls>\\n{"name": ..., "arguments": ...}\\n</tool_calls>',
     ),
     "internlm 2": ToolTemplate(
         "internlm 2", f"'<|action_start|><|plugin|>\\n' + {_OBJECT} + '<|action_end|>'"
@@ -168,7 +168,7 @@ TOOL_TEMPLATES = {
     "gigachat 3.1": ToolTemplate(
         "gigachat 3.1",
         f"'<|function_call|>' + {_OBJECT}",
-        told='function_call="<|function_call|>"',
+        about_calls='function_call="<|function_call|>"',
         parallel=False,
     ),
     "longcat": ToolTemplate(
@@ -188,7 +188,7 @@ TOOL_TEMPLATES = {
         separator=", ",
         end="]",
         content="",
-        told="[func_name1(params_name1=params_value1)]",
+        about_calls="[func_name1(params_name1=params_value1)]",
     ),
     "lfm 2.5": ToolTemplate(
         "lfm2",
@@ -216,7 +216,7 @@ TOOL_TEMPLATES = {
         macros=_GEMMA_MACROS,
     ),
 }
-"""By the model that it is taken from."""
+"""Templates by the model that they are taken from."""
 
 GRANITE_3 = """\
 {%- if tools %}{{- 'Respond only with <|tool_call|> followed by a JSON list' + tools | tojson }}
@@ -225,7 +225,7 @@ GRANITE_3 = """\
 {{- '<|start_of_role|>' + message.role + '<|end_of_role|>' + message.content + '<|end_of_text|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|start_of_role|>assistant<|end_of_role|>' }}{% endif %}"""
-"""Shows tools and writes no calls."""
+"""Lists tools, but writes no calls."""
 
 DEEPSEEK_R1_CALLS = """\
 {%- for message in messages %}
@@ -241,7 +241,7 @@ DEEPSEEK_R1_CALLS = """\
 {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<｜Assistant｜>' }}{% endif %}"""
-"""Shows no tools, and writes the calls of messages without content alone, with marks left out."""
+"""Lists no tools; writes calls only for messages without content, and omits marks."""
 
 KIMI_K3 = """\
 {%- macro open_tag(tag) %}{{- '<|open|>' + tag + '<|sep|>' }}{% endmacro %}
@@ -267,4 +267,4 @@ KIMI_K3 = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{- open_tag('message role="assistant"') }}
 {{- open_tag('response' if thinking is defined and not thinking else 'think') }}{% endif %}"""
-"""Has a type for each argument, and content before calls, be it empty."""
+"""Writes a type for each argument, and content before calls, even if it is empty."""

@@ -1,4 +1,4 @@
-"""Random texts of a constraint, in which marks and their halves are likely."""
+"""Random texts of a constraint, in which marks and parts of marks are likely."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Walker:
     def text(
         self, spec: ConstraintSpec, randoms: random.Random, budget: int = 40, start: str = ""
     ) -> str | None:
-        """A whole text of ``spec`` that begins with ``start``; None where none does.
+        """A complete text of ``spec`` that begins with ``start``; None if there is none.
 
-        It has up to ``budget`` tokens more.
+        At most ``budget`` tokens follow ``start``.
         """
         state = self._compiler.compile(spec).start()
         written = start.encode()
@@ -72,12 +72,12 @@ class Walker:
         return state.is_complete
 
     def forced(self, spec: ConstraintSpec) -> str:
-        """What every text of ``spec`` begins with."""
+        """The prefix that every text of ``spec`` has."""
         return self._compiler.compile(spec).start().forced().decode()
 
 
 def read(reader: AnswerReader, chunks: Sequence[str]) -> list[Piece]:
-    """The pieces of an answer that comes in ``chunks``, those that belong together joined."""
+    """The pieces of an answer in ``chunks``; consecutive parts of one piece are joined."""
     pieces = [piece for chunk in chunks for piece in reader.push(chunk)] + reader.finish()
     joined: list[Piece] = []
     for piece in pieces:
@@ -109,7 +109,7 @@ def cut(text: str, randoms: random.Random) -> list[str]:
 
 
 def calls(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
-    """Names and arguments of the whole calls."""
+    """Names and arguments of the complete calls."""
     found: list[tuple[str, str]] = []
     name = arguments = ""
     for piece in pieces:
@@ -134,7 +134,7 @@ def reasoning(pieces: Iterable[Piece]) -> str:
 def read_arguments(
     reader: ArgumentsReader, chunks: Sequence[str]
 ) -> tuple[list[JsonPart], str | None]:
-    """The parts of arguments, and the text behind them; None where they have not ended."""
+    """The parts of arguments, and the text after them; None if they have not ended."""
     parts, at, behind = [], 0, ""
     for chunk in chunks:
         if reader.rest is None:
@@ -146,5 +146,5 @@ def read_arguments(
 
 
 def joined(parts: Sequence[JsonPart]) -> str:
-    """The JSON that the parts are of."""
+    """The JSON text of all parts together."""
     return "".join(part.text for part in parts)

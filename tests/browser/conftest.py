@@ -1,4 +1,4 @@
-"""A browser, a server, and pages that may do nothing that they should not."""
+"""Fixtures: a browser, a server, and pages that are watched for errors."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of the demo model. Tests share it, so none of them counts on its being new."""
-    settings = {"COMPILE_WORKERS": "2"}  # the page asks for the answer and the graph at once
+    """A server of the demo model. Tests share it, so none of them may assume that it is new."""
+    settings = {"COMPILE_WORKERS": "2"}  # the page requests the answer and the graph together
     with running_server(None, tmp_path_factory.mktemp("server") / "log", settings) as server:
         yield server
 
 
 @pytest.fixture
 def opened(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]:
-    """Opens the page in a browser of its own; at the end of the test, nothing may have gone wrong.
+    """Opens the page in a new browser context; the test fails if ``Watch`` finds anything wrong.
 
-    Arguments: ``path`` behind the server's address, ``url`` of another server, and what
-    ``new_context`` and ``open_page`` take.
+    Arguments: ``path`` after the server's address, ``url`` of another server, and arguments of
+    ``new_context`` and ``open_page``.
     """
     watches: list[Watch] = []
     with ExitStack() as stack:

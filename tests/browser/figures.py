@@ -1,4 +1,4 @@
-"""What the page weighs and how soon it is there, as the browser itself has measured it."""
+"""Size and loading times of the page, and its frame rate, as measured by the browser."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ STREAMED = """
 
 
 def measured(browser: Browser, url: str) -> Mapping[str, float]:
-    """The figures of a first visit and of a race."""
+    """Measurements of a first visit and of a race, by name."""
     with new_context(browser) as context:
         page = context.new_page()
         page.add_init_script(WATCH)
@@ -81,8 +81,8 @@ def streamed(browser: Browser, page: Page) -> Frames:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.browser.figures", description=__doc__)
-    parser.add_argument("--url", help="a server that runs already, instead of one of its own")
-    parser.add_argument("--visits", type=int, default=5, help="the median of so many is told")
+    parser.add_argument("--url", help="address of a running server; by default one is started")
+    parser.add_argument("--visits", type=int, default=5, help="visits; medians are printed")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
         url = stack.enter_context(page_url(options.url))

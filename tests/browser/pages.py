@@ -1,4 +1,4 @@
-"""The page in a real browser, as a person has it: opened, filled in, and watched."""
+"""The page in a real browser: opened, filled in, and watched for errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from playwright.sync_api import (
 )
 
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
-"""Programs that will do, the first one that is here."""
+"""Names of browsers; the first one that is installed is used."""
 WIDE: Final = (1280, 720)
 LISTEN: Final = """
 const ask = window.fetch;
@@ -34,14 +34,14 @@ window.fetch = async (...request) => {
   return response;
 };
 """
-"""Keeps what the server sends: the browser's own record of a stream is gone when it was read."""
+"""Records the streams of the server: the browser itself drops a stream once it was read."""
 PATIENCE: Final = 300_000
-"""Milliseconds that anything may take before a test gives up: nothing is timed by it."""
+"""Time-out of every wait, in milliseconds; no test measures time with it."""
 
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """The machine's own browser while the block runs; none is downloaded."""
+    """Runs the installed browser during the block; none is downloaded."""
     expect.set_options(timeout=PATIENCE)
     program = next(path for name in BROWSERS if (path := shutil.which(name)))
     with sync_playwright() as playwright:
@@ -55,7 +55,7 @@ def launched() -> Iterator[Browser]:
 def new_context(
     browser: Browser, size: tuple[int, int] = WIDE, theme: str = "light"
 ) -> BrowserContext:
-    """A browser without a past: no cache, no storage."""
+    """A new browser context, with an empty cache and no storage."""
     width, height = size
     context = browser.new_context(
         viewport={"width": width, "height": height},
@@ -69,7 +69,7 @@ def new_context(
 
 @dataclass
 class Watch:
-    """What a page did that it may not do: written down while it is used."""
+    """Records errors, warnings and requests to other origins while a page is used."""
 
     origin: str
     wrong: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Watch:
         page.on("request", self._request)
 
     def _console(self, message: ConsoleMessage) -> None:
-        # That a request was refused is said by the browser; tests of refusals know.
+        # The browser logs every refused request; tests of refusals cause some on purpose.
         if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
             self.wrong.append(f"console: {message.text}")
 
@@ -90,7 +90,7 @@ class Watch:
 
 
 def open_page(context: BrowserContext, url: str, *, model: bool = True) -> Page:
-    """The page at ``url``, its editor loaded, and its model known where ``model`` says so."""
+    """The page at ``url`` with its editor loaded and, if ``model``, the model's name known."""
     page = context.new_page()
     page.goto(url)
     expect(page.locator(".cm-content")).to_be_visible()
@@ -103,7 +103,7 @@ def open_page(context: BrowserContext, url: str, *, model: bool = True) -> Page:
 
 
 def write_schema(page: Page, schema: object) -> None:
-    """Puts ``schema`` in place of the one in the editor, as a paste does."""
+    """Replaces the schema in the editor by pasting ``schema``."""
     text = schema if isinstance(schema, str) else json.dumps(schema, indent=2)
     page.evaluate("text => navigator.clipboard.writeText(text)", text)
     page.locator(".cm-content").click()
@@ -128,7 +128,7 @@ def press(page: Page, button: str) -> None:
 
 
 def run(page: Page) -> dict[str, Any]:
-    """Presses Run and waits for the end. What the server said of it: the stream's last usage."""
+    """Presses Run and waits for the end. Returns the last usage in the stream."""
     page.evaluate("window.streams = []")
     press(page, "Run")
     expect(page.locator(".answer-tools .state")).to_have_class("state done")
@@ -143,12 +143,12 @@ def run(page: Page) -> dict[str, Any]:
 
 
 def answer(page: Page, lane: str = "answer") -> str:
-    """The text that is seen."""
+    """The visible text of an answer."""
     return page.locator(f"#{lane}").evaluate("place => place.textContent")  # type: ignore[no-any-return]
 
 
 def colours(page: Page, lane: str = "answer") -> Counter[str]:
-    """Tokens by the origin whose colour they have."""
+    """Number of tokens of each origin, by their colours."""
     names = page.locator(f"#{lane} .token").evaluate_all(
         "tokens => tokens.map(token => token.className.replace('token ', ''))"
     )
@@ -156,7 +156,7 @@ def colours(page: Page, lane: str = "answer") -> Counter[str]:
 
 
 def legend(page: Page) -> Counter[str]:
-    """The counts beside the colours, of the first lane."""
+    """The counts in the legend of the first lane."""
     pairs = (
         page.locator(".lane")
         .first.locator("[data-source]")

@@ -1,4 +1,4 @@
-"""Pictures of the page, to be looked at: three widths, both themes, each of its parts."""
+"""Screenshots of the page for review: three widths, both themes, each of its parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.browser.serving import page_url
 
 THEMES = ("light", "dark")
 HEIGHTS = {390: 844, 820: 1180, 1440: 900}
-"""Sizes of a window: a phone, a tablet, a desk."""
+"""Window sizes of a phone, a tablet and a desktop: height by width."""
 
 
 def start(page: Page) -> None:
@@ -97,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.browser.screenshots", description=__doc__
     )
-    parser.add_argument("folder", type=Path, help="where SCENE-WIDTH-THEME.png are written")
-    parser.add_argument("--url", help="a server that runs already, instead of one of its own")
+    parser.add_argument("folder", type=Path, help="folder for files SCENE-WIDTH-THEME.png")
+    parser.add_argument("--url", help="address of a running server; by default one is started")
     parser.add_argument("--only", nargs="+", choices=SCENES, default=list(SCENES))
     parser.add_argument("--themes", nargs="+", choices=THEMES, default=THEMES)
     parser.add_argument("--widths", nargs="+", type=int, choices=HEIGHTS, default=list(HEIGHTS))
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def shoot(page: Page, path: Path) -> None:
-    """All of the page, in a window as high as it is: what sticks to an edge is where it ends."""
+    """Saves the whole page, in a window of its height, so that sticky parts do not cover it."""
     height = page.evaluate("document.documentElement.scrollHeight")
     window = page.viewport_size
     assert window is not None

@@ -1,4 +1,4 @@
-"""A server of the demo model for what is no test."""
+"""A server of the demo model for scripts that are not tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadtest.server import running_server
 
 @contextmanager
 def page_url(url: str | None) -> Iterator[str]:
-    """The address of a server: ``url``, or one that runs while the block does."""
+    """The address of a server: ``url``, or that of one which runs during the block."""
     if url is not None:
         yield url
         return

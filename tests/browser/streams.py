@@ -1,4 +1,4 @@
-"""Answers that a test writes: streams with a token at each tick, fed to the page's own fetch."""
+"""Answers written by a test: streams at a fixed rate, returned by the page's own ``fetch``."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ FEED: Final = """
 
 
 def feed(page: Page, *, tokens: int, rate: float, at_once: int = 0, frames: int = 0) -> None:
-    """Answers of the page come from here on at ``rate`` tokens a second, each by itself, behind
-    some that come ``at_once``; the text of each is painted ``frames`` times before its origin
-    comes."""
+    """Replaces later answers of the page by streams of ``tokens`` tokens: ``at_once`` of them at
+    the start, then ``rate`` a second, each in an event. ``frames`` animation frames pass between
+    the text of a token and its origin."""
     given = {"tokens": tokens, "rate": rate, "atOnce": at_once, "frames": frames}
     page.evaluate(FEED, given)

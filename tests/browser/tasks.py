@@ -1,4 +1,4 @@
-"""How long a page's tasks take, by a yardstick: no machine's speed is in it."""
+"""Time of a page's tasks relative to a fixed piece of work, for machines of any speed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FRAMES = "disabled-by-default-devtools.timeline.frame"
 _NAMED = "__metadata"
 _MARKED = "blink.user_timing"
 CATEGORIES = ["-*", "toplevel", _TASKS, _FRAMES, _NAMED, _MARKED]
-"""Of a trace, what is read here."""
+"""Categories of the trace that are read here."""
 _YARDSTICK = "yardstick"
 _FIXED_WORK = f"""
 () => {{
@@ -25,34 +25,34 @@ _FIXED_WORK = f"""
   for (let round = 0; round < 3; round++) values = JSON.parse(JSON.stringify(values));
 }}
 """
-"""Some 50 ms of the browser's own code on the machine that this was written on."""
+"""The fixed piece of work: some 50 ms on the machine that this was written on."""
 
 
 @dataclass
 class Tasks:
-    """Those of a page's main thread, in milliseconds of the processor's time: the clock's would
-    count what else the machine does, too."""
+    """Tasks of a page's main thread, in milliseconds of CPU time: wall-clock time would include
+    other work of the machine."""
 
     longest: float = 0.0
     at_second: float = 0.0
-    """When the longest one began."""
+    """Start of the longest task, in seconds after the first one."""
     yardstick: float = 0.0
-    """What a fixed piece of work took in the same thread, between the page's own."""
+    """Median time of the fixed work in the same thread, in milliseconds."""
 
     @property
     def weight(self) -> float:
-        """The longest task, by the yardstick."""
+        """Time of the longest task divided by that of the fixed work."""
         return self.longest / self.yardstick
 
 
 def weigh(page: Page) -> None:
-    """Takes the measure of the machine as it is now; some times in each ``watched_tasks``."""
+    """Runs the fixed work; needed several times in each ``watched_tasks``."""
     page.evaluate(_FIXED_WORK)
 
 
 @contextmanager
 def watched_tasks(page: Page) -> Iterator[Tasks]:
-    """What is known of the tasks while the block runs, once it has ended."""
+    """Traces tasks during the block; the result is filled in when the block has ended."""
     tasks = Tasks()
     browser = page.context.browser
     assert browser is not None
@@ -68,15 +68,15 @@ def watched_tasks(page: Page) -> Iterator[Tasks]:
 
 @dataclass(frozen=True)
 class Frames:
-    """What was drawn while a page did something."""
+    """Rate and cost of the frames of a page."""
 
     a_second: float
     work: float
-    """Milliseconds of the main thread's processor time for each."""
+    """CPU time of the main thread for each frame, in milliseconds."""
 
 
 def frames_of(trace: bytes, began: str, ended: str) -> Frames:
-    """Between two marks that the page has made."""
+    """The frames between two marks that the page has set."""
     events = json.loads(trace)["traceEvents"]
     start, end = (next(e["ts"] for e in events if e["name"] == name) for name in (began, ended))
     inside = [event for event in events if start <= event["ts"] < end]
@@ -90,7 +90,7 @@ def _read(events: list[dict[str, Any]], tasks: Tasks) -> None:
     marks = [event for event in events if event["name"] == _YARDSTICK]
     fixed = [task for task in found if any(_holds(task, mark) for mark in marks)]
     own = [task for task in found if task not in fixed]
-    assert own, "the browser has told of no task"
+    assert own, "the trace has no task of the page"
     began = min(task["ts"] for task in own)
     worst = max(own, key=lambda task: task["tdur"])
     tasks.longest = worst["tdur"] / 1000
@@ -99,7 +99,7 @@ def _read(events: list[dict[str, Any]], tasks: Tasks) -> None:
 
 
 def _tasks_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of pages' main threads."""
+    """Tasks of the main threads of pages."""
     pages = {
         _thread(event)
         for event in events

@@ -1,4 +1,4 @@
-"""The code tab: what it shows does what the page does."""
+"""The code tab: its programs get the same answers as the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.browser.pages import answer, run, show_tab, write_schema
 
 
 def copied(page: Page, language: str) -> str:
-    """The program in ``language``, as a person takes it along."""
+    """The program in ``language``, copied with its button."""
     show_tab(page, "Code")
     show_tab(page, language)
     panel = page.get_by_role("tabpanel", name=language)

@@ -1,4 +1,4 @@
-"""The confidence panel: what the server told of each value, and the quotes in the prompt."""
+"""The confidence panel: the confidence of each value, and the quotations in the prompt."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def marks(page: Page) -> list[str]:
 
 
 def answer_with(page: Page, prompt: str) -> None:
-    """An answer that the server would hardly give, with a quote at the end of ``prompt``."""
+    """Shows a made-up answer with markup in its values and a quotation from ``prompt``."""
     start = prompt.index(QUOTE)
     span = {"part": "messages[0]", "start": start, "end": start + len(QUOTE)}
     choice = {"index": 0, "delta": {"content": "{}"}, "finish_reason": "stop"}
-    told = {"confidence": ENTRIES, "spans": [{"pointer": "/name", **span}]}
-    body = f"data: {json.dumps({'choices': [choice | told]})}\n\ndata: [DONE]\n\n"
+    reported = {"confidence": ENTRIES, "spans": [{"pointer": "/name", **span}]}
+    body = f"data: {json.dumps({'choices': [choice | reported]})}\n\ndata: [DONE]\n\n"
     page.route(
         "**/v1/chat/completions",
         lambda route: route.fulfill(content_type="text/event-stream", body=body),
@@ -59,18 +59,18 @@ def answer_with(page: Page, prompt: str) -> None:
     expect(panel(page).locator(".value")).to_have_count(len(ENTRIES))
 
 
-def test_every_value_that_the_server_tells_of_has_its_bar_and_alternatives(page: Page) -> None:
+def test_every_value_in_the_confidence_has_a_bar_and_alternatives(page: Page) -> None:
     page.get_by_label("Example").select_option("review")
     run(page)
-    told: dict[str, Any] = page.evaluate(
+    reported: dict[str, Any] = page.evaluate(
         """streams[0].text.split("\\n\\n")
            .filter((event) => event.startsWith("data: {"))
            .flatMap((event) => JSON.parse(event.slice(6)).choices ?? [])
            .findLast((choice) => choice.confidence)"""
     )
     boxes = panel(page).locator(".value")
-    expect(boxes).to_have_count(len(told["confidence"]))
-    for box, entry in zip(boxes.all(), told["confidence"], strict=True):
+    expect(boxes).to_have_count(len(reported["confidence"]))
+    for box, entry in zip(boxes.all(), reported["confidence"], strict=True):
         expect(box.locator(".where")).to_have_text(entry["pointer"] or "the answer")
         if "value" in entry:
             text = json.dumps(entry["value"], ensure_ascii=False)
@@ -79,7 +79,7 @@ def test_every_value_that_the_server_tells_of_has_its_bar_and_alternatives(page:
         expect(others).to_have_count(len(entry.get("alternatives", ())))
         width = box.locator(".share-bar span").first.evaluate("bar => parseFloat(bar.style.width)")
         assert abs(width - 100 * entry["probability"]) < 0.01
-    [quote] = told["spans"]
+    [quote] = reported["spans"]
     prompt = page.get_by_label("Prompt", exact=True).input_value()
     assert marks(page) == [prompt[quote["start"] : quote["end"]]]
 
@@ -102,7 +102,7 @@ def test_a_quote_is_brought_into_sight_selected_and_let_go_when_the_prompt_chang
     area.evaluate("area => area.scrollTop = 0")
     top = page.evaluate("scrollY")
     panel(page).get_by_text(f'"{QUOTE}"'.replace('"N', '\\"N').replace('t"', 't\\"')).hover()
-    page.wait_for_function(  # in sight within its field, which alone moves for it
+    page.wait_for_function(  # visible in its field, and only the field scrolls
         """() => {
              const of = (name) => document.querySelector(name).getBoundingClientRect();
              const [mark, field] = [of(".prompt-marks mark"), of(".prompt-marks")];

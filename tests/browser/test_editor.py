@@ -1,4 +1,4 @@
-"""The schema's editor: errors at their place, completion, and schemas of any size."""
+"""The schema editor: errors at their place, completion, and schemas of any size."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.browser.pages import press, run, write_schema
 from tests.browser.tasks import Tasks, watched_tasks, weigh
 
 MOST = 2.75
-"""Yardsticks that a task of the page may take at a time."""
+"""Maximum time of a task of the page, in units of the fixed work."""
 ROUNDS = 3
-"""Of the same steps: a page that freezes does so in each, a machine that is busy does not."""
+"""Maximum attempts: a page that freezes does so in each, a busy machine does not."""
 
 
 def large(properties: int) -> dict[str, object]:
@@ -28,11 +28,11 @@ def large(properties: int) -> dict[str, object]:
 
 
 def shown(page: Page) -> str:
-    """What stands in the editor's window."""
+    """The visible text of the editor."""
     return "\n".join(page.locator(".cm-line").all_inner_texts())
 
 
-def test_what_the_server_refuses_is_marked_at_its_line_and_led_to(page: Page) -> None:
+def test_a_refused_keyword_is_marked_at_its_line_and_linked(page: Page) -> None:
     fields = {f"field_{number}": {"type": "string"} for number in range(40)}
     fields["a/b"] = {"type": "nonsense"}
     write_schema(page, {"type": "object", "properties": fields})
@@ -41,7 +41,7 @@ def test_what_the_server_refuses_is_marked_at_its_line_and_led_to(page: Page) ->
     expect(alert).to_contain_text("type must be the name of a type")
     page.locator(".cm-content").press("ControlOrMeta+Home")
     marked = page.locator(".cm-line:has(.cm-lintRange-error)")
-    expect(marked).to_have_count(0)  # it is far below
+    expect(marked).to_have_count(0)  # it is far below the visible part
     alert.get_by_role("button", name="Show /properties/a~1b/type").click()
     expect(marked).to_contain_text('"type": "nonsense"')
     expect(marked).to_be_in_viewport()
@@ -60,7 +60,7 @@ def test_a_mark_goes_when_the_schema_is_mended(page: Page) -> None:
     expect(page.locator(".answer-text .failure")).to_have_count(0)
 
 
-def test_why_a_schema_is_refused_is_said_once(page: Page) -> None:
+def test_the_reason_for_a_refusal_is_shown_once(page: Page) -> None:
     said = page.get_by_text("type must be the name of a type").locator("visible=true")
     write_schema(page, {"type": "nonsense"})
     expect(page.locator(".graph .failure")).to_be_visible()
@@ -72,10 +72,10 @@ def test_why_a_schema_is_refused_is_said_once(page: Page) -> None:
     write_schema(page, {"type": "boolean"})
     expect(page.locator(".graph-body.old")).to_have_count(0)
     write_schema(page, {"minLength": "nonsense"})
-    expect(page.locator(".graph .failure")).to_be_visible()  # another reason is told
+    expect(page.locator(".graph .failure")).to_be_visible()  # a different reason is shown
 
 
-def test_what_is_no_json_is_marked_and_not_sent(page: Page) -> None:
+def test_invalid_json_is_marked_and_not_sent(page: Page) -> None:
     write_schema(page, '{\n  "type": "object",\n  "properties": {"a" {}}\n}')
     expect(page.locator(".cm-line:has(.cm-lintPoint-error)")).to_contain_text('"a" {}')
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
@@ -89,7 +89,7 @@ def test_keywords_and_their_values_are_completed(page: Page) -> None:
     page.keyboard.type('"addi')
     options = page.locator(".cm-tooltip-autocomplete li")
     expect(options.filter(has_text="additionalProperties")).to_be_visible()
-    page.wait_for_timeout(100)  # the editor takes no choice right after the list has opened
+    page.wait_for_timeout(100)  # the editor ignores Enter right after the list has opened
     page.keyboard.press("Enter")
     expect(page.locator(".cm-line").first).to_contain_text('"additionalProperties":')
     write_schema(page, '{"type": }')
@@ -138,7 +138,7 @@ def tasks_of_a_large_schema(page: Page, indent: int | None) -> Tasks:
         press(page, "Format")
         run(page)
         weigh(page)
-        # Asked for in the cheapest way: what the driver does in the page is counted, too.
+        # Cheap checks: the work of the driver in the page is measured, too.
         page.locator("#page-tab-code").click()
         written = "() => document.querySelector('.program')?.textContent.includes('property_4999')"
         page.wait_for_function(written)

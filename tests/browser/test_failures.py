@@ -1,4 +1,4 @@
-"""What goes wrong, and what a person is told of it: keys, refusals, a server that dies."""
+"""Failures and their messages on the page: keys, refusals, a server that dies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = "a-key-for-the-tests"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that wants a key, until the last test of this file kills it."""
+    """A server that needs an API key; the last test of this file kills it."""
     log = tmp_path_factory.mktemp("guarded") / "log"
     with running_server(None, log, {"API_KEYS": KEY, "COMPILE_WORKERS": "1"}) as server:
         yield server
@@ -38,7 +38,7 @@ def test_the_page_asks_for_a_key_and_takes_it_no_further_than_the_server(
     sent: list[str | None] = []
     page.on("request", lambda request: sent.append(request.headers.get("authorization")))
     give(page, "a wrong key")
-    give(page, f" {KEY} ")  # it is asked for again, and blanks of a paste do not count
+    give(page, f" {KEY} ")  # the dialog opens again; spaces around the key are removed
     expect(page.get_by_role("dialog")).to_be_hidden()
     expect(page.locator("#model")).to_have_value("leapjson-demo")
     run(page)
@@ -51,7 +51,7 @@ def test_the_page_asks_for_a_key_and_takes_it_no_further_than_the_server(
     assert not [text for text in kept if KEY in text]
     assert page.evaluate("localStorage.length + sessionStorage.length") == 0
     page.reload()
-    expect(page.get_by_role("dialog")).to_be_visible()  # with the tab's memory the key is gone
+    expect(page.get_by_role("dialog")).to_be_visible()  # the key was only in the tab's memory
 
 
 def test_a_request_that_wanted_a_key_is_sent_again_with_the_one_that_is_given(
@@ -60,7 +60,7 @@ def test_a_request_that_wanted_a_key_is_sent_again_with_the_one_that_is_given(
     page = opened(url=guarded.url, model=False)
     page.get_by_role("button", name="Cancel").click()
     with page.expect_response(lambda response: "v1/schemas" in response.url) as registered:
-        write_regex(page, "[ab]")  # what is sent by itself does not ask again
+        write_regex(page, "[ab]")  # automatic requests do not open the dialog again
     assert registered.value.status == 401
     expect(page.get_by_role("dialog")).to_be_hidden()
     press(page, "Run")
@@ -93,7 +93,7 @@ def test_a_page_whose_server_is_gone_says_so(opened: Callable[..., Page]) -> Non
     expect(page.locator(".answer-text .failure")).to_have_count(0)
 
 
-def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote_and_a_word_about_it(
+def test_a_partial_answer_stays_with_an_error_if_the_server_dies(
     opened: Callable[..., Page], guarded: Server
 ) -> None:
     with Wire(guarded.url) as wire:
@@ -104,10 +104,10 @@ def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote_and_a_word_about_
         press(page, "Run")
         expect(page.locator("#answer .token").nth(5)).to_be_attached()
         guarded.process.kill()
-        fails_and_says_so(page)
+        assert_the_failure_is_shown(page)
 
 
-def fails_and_says_so(page: Page) -> None:
+def assert_the_failure_is_shown(page: Page) -> None:
     expect(page.locator(".answer-text .failure")).to_contain_text(
         "The connection closed before the end of the answer."
     )

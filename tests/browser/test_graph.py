@@ -1,4 +1,4 @@
-"""The schema's graph: lit as the answer walks it, unfolded, searched, and taken home."""
+"""The graph of a constraint: the answer's path, folds, search, and export."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ITEM = {
 
 
 def drawn(page: Page, selector: str) -> set[str]:
-    """The ids of what is in the drawing."""
+    """The ids of the elements of the drawing that match ``selector``."""
     found: list[str] = page.locator(f".picture {selector}").evaluate_all(
         "nodes => nodes.map((node) => node.id)"
     )
@@ -35,13 +35,13 @@ def wait_until_drawn(page: Page, text: str) -> None:
 
 
 def assert_in_the_window(page: Page, selector: str) -> None:
-    """It comes to stand inside the window of the drawing."""
+    """Wait until the element is inside the window of the drawing."""
     page.locator(".graph-window").scroll_into_view_if_needed()
     expect(page.locator(f".picture {selector}")).to_be_in_viewport()
 
 
 def walked(server: Server, response_format: dict[str, Any], text: str) -> set[str]:
-    """The ways and states that the API says ``text`` takes."""
+    """The ways and states in the walk of ``text``, from the API."""
     graph = {"open": [], "max_states": 400}
     with httpx.Client(base_url=server.url, timeout=60) as client:
         body = {"response_format": response_format, "graph": graph}
@@ -74,7 +74,7 @@ def test_the_graph_lights_up_where_the_answer_went_and_nowhere_else(
     spec = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
     taken = walked(server, spec, text)
     assert drawn(page, ".way.passed") | drawn(page, ".state:is(.passed, .here)") == taken
-    assert drawn(page, ".way") - taken  # the houses that it is not
+    assert drawn(page, ".way") - taken  # those of the other houses
     expect(page.locator(".graph-status")).to_contain_text(f"{len(text)} characters")
     assert_in_the_window(page, ".state.here")
 
@@ -89,7 +89,7 @@ def test_a_regular_expression_has_a_graph_that_is_walked_too(page: Page, server:
 
 
 def ways_of(page: Page) -> int:
-    """How many the graph has: of a large one only what is in sight is drawn."""
+    """Number of ways in the graph: of a large one, only the visible part is drawn."""
     words = page.locator(".graph-window").get_attribute("aria-label") or ""
     return int(words.split(" and ")[1].split()[0])
 
@@ -157,7 +157,7 @@ def test_the_drawing_moves_by_keys_and_wheel(page: Page) -> None:
     assert_in_the_window(page, ".state:has-text('end')")
 
 
-def test_the_drawing_is_taken_home_as_svg_and_as_graphviz_text(page: Page, tmp_path: Path) -> None:
+def test_the_drawing_is_exported_as_svg_and_as_graphviz_text(page: Page, tmp_path: Path) -> None:
     wait_until_drawn(page, "company")
     ways, states = drawn(page, ".way"), drawn(page, ".state")
     with page.expect_download() as saved:

@@ -1,4 +1,4 @@
-"""The operations tab: its figures are the server's, and what it could not measure it says."""
+"""The operations tab: its numbers are the server's, and gaps in them are reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def tab(page: Page, name: str) -> None:
 
 
 def begin(page: Page) -> None:
-    """Opens the tab and waits for the first figures."""
+    """Opens the tab and waits for the first metrics."""
     tab(page, "Operations")
     expect(page.get_by_text("Updated every 2 seconds")).to_be_visible()
 
@@ -27,7 +27,7 @@ def status(page: Page) -> Locator:
 
 
 def totals(page: Page, title: str) -> dict[str, int]:
-    """By line: what the time shown came to."""
+    """Totals of the time shown, by line."""
     rows = page.get_by_role("table", name=title).locator("tbody tr")
     return {
         row.locator("th").inner_text().strip(): int(row.locator("td").last.inner_text())
@@ -53,7 +53,7 @@ def test_what_was_answered_while_the_tab_was_away_is_in_its_totals(page: Page) -
     expect(page.locator(".vitals")).to_contain_text("leapjson-demo")
 
 
-def test_a_server_that_goes_away_is_told_and_figures_come_back(page: Page) -> None:
+def test_a_lost_connection_is_shown_and_metrics_come_back(page: Page) -> None:
     begin(page)
     page.route("**/metrics", lambda route: route.abort())
     expect(status(page)).to_contain_text("No connection to the server")
@@ -63,7 +63,7 @@ def test_a_server_that_goes_away_is_told_and_figures_come_back(page: Page) -> No
     expect(page.get_by_text("the server returned no metrics")).to_be_visible()
 
 
-def test_a_server_without_figures_is_told_in_its_own_words(page: Page) -> None:
+def test_the_error_of_a_server_without_metrics_is_shown(page: Page) -> None:
     body = '{"error": {"message": "<b>Not</b> here"}}'
     page.route("**/metrics", lambda route: route.fulfill(status=404, body=body))
     tab(page, "Operations")
@@ -156,7 +156,7 @@ def test_only_a_tab_in_sight_asks_the_server(page: Page) -> None:
         before = len(asked)
         for _ in range(2 * seconds):
             page.clock.run_for(500)
-            while len(ended) < len(asked):  # the page's clock stands still meanwhile
+            while len(ended) < len(asked):  # the page's clock does not advance meanwhile
                 page.wait_for_timeout(10)
         return sum(url.endswith("/metrics") for url in asked[before:])
 

@@ -1,4 +1,4 @@
-"""From a question to an answer in colours, as a person at the page gets it."""
+"""The playground: requests, answers in colours, races and links."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MARKUP = """<img src=x onerror="document.title='owned'"><b>"""
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (390, 844)])
-def test_who_opens_the_page_and_presses_the_one_big_button_sees_an_answer(
+def test_one_press_of_the_main_button_shows_an_answer(
     opened: Callable[..., Page], size: tuple[int, int]
 ) -> None:
     page = opened(size=size)
@@ -57,7 +57,7 @@ def test_who_opens_the_page_and_presses_the_one_big_button_sees_an_answer(
 def test_a_schema_that_is_typed_holds_the_answer(page: Page) -> None:
     page.locator(".cm-content").click()
     page.keyboard.press("ControlOrMeta+A")
-    page.keyboard.type(json.dumps(RATING))  # brackets and quotes that the editor closed by itself
+    page.keyboard.type(json.dumps(RATING))  # the editor closes brackets and quotes by itself
     lines = page.locator(".cm-line").all_inner_texts()
     assert json.loads("".join(lines)) == RATING
     ask(page, "Extract the review from: Bad. 2 stars.")
@@ -79,7 +79,7 @@ def test_colours_bar_and_legend_add_up_to_what_the_server_counted(page: Page) ->
     expect(page.locator(".headline")).to_contain_text(f"{seen.total()} tokens, {passes} pass")
     said = page.locator(".origin-bar").get_attribute("aria-label") or ""
     assert sum(map(int, re.findall(r"\d+", said))) == seen.total()
-    # Each part of the bar begins where those before it end, and covers what is behind it.
+    # Each part of the bar begins at the end of the previous ones, and covers those behind it.
     begins = page.locator(".origin-bar .swatch").evaluate_all(
         """parts => Promise.all(parts.map(async (part) => {
              await Promise.all(part.getAnimations().map((each) => each.finished));
@@ -103,7 +103,7 @@ def test_every_example_gets_a_whole_answer(page: Page) -> None:
 def test_a_model_that_takes_any_question_is_offered_others(
     opened: Callable[..., Page], tmp_path: Path
 ) -> None:
-    # The name alone tells them apart: this is the demo model, which gives them no good answers.
+    # Only the name differs: it is the demo model, whose answers to these examples are poor.
     with running_server(None, tmp_path / "log", {"SERVED_MODEL_NAME": "smollm2"}) as server:
         page = opened(url=server.url)
         examples = page.get_by_label("Example")
@@ -117,7 +117,7 @@ def test_a_model_that_takes_any_question_is_offered_others(
             expect(page.locator(".answer-text .failure")).to_have_count(0)
 
 
-def test_a_token_tells_its_origin_and_what_else_the_model_had_in_mind(page: Page) -> None:
+def test_the_tooltip_of_a_token_shows_its_origin_and_alternatives(page: Page) -> None:
     run(page)
     inspector = page.get_by_role("tooltip")
     expect(inspector).to_be_hidden()
@@ -168,7 +168,7 @@ HOLD = """
   };
 }
 """
-"""The page gets no more than the first 50,000 bytes of its next answer, and waits for the rest."""
+"""Holds the next answer of the page after its first 50,000 bytes."""
 
 
 def test_stop_ends_the_answer_and_keeps_what_came(page: Page) -> None:
@@ -242,7 +242,7 @@ def test_a_link_brings_the_whole_request_back_and_nothing_of_it_is_sent(
     assert json.loads("\n".join(other.locator(".cm-line").all_inner_texts())) == RATING
     assert not [text for text in sent if "Zo" in text]
     run(other)
-    assert answer(other) == before  # the seed came along
+    assert answer(other) == before  # the link has the seed
 
 
 def test_a_broken_link_leaves_the_page_as_it_is(opened: Callable[..., Page]) -> None:

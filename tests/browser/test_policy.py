@@ -1,4 +1,4 @@
-"""Nothing of a third party: what the page may load and run, as the browser enforces it."""
+"""The content security policy, enforced by the browser: the page uses no third party."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ATTACKS = {
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[tuple[str, list[str]]]:
-    """The address of a server that writes down what it is asked, and what it was asked."""
+    """The address of a server that records its requests, and the list of their paths."""
     asked: list[str] = []
 
     class Writer(http.server.BaseHTTPRequestHandler):
@@ -78,7 +78,7 @@ def elsewhere() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def test_what_a_third_party_would_try_is_stopped_by_the_browser(
+def test_attacks_of_a_third_party_are_stopped_by_the_browser(
     browser: Browser, server: Server, elsewhere: tuple[str, list[str]]
 ) -> None:
     address, asked = elsewhere
@@ -114,7 +114,7 @@ def test_no_other_page_can_frame_this_one(browser: Browser, server: Server) -> N
 def test_all_that_the_page_loads_is_its_servers_and_under_its_policy(
     opened: Callable[..., Page], server: Server
 ) -> None:
-    page = opened()  # what it asks elsewhere, or is forbidden, fails every test
+    page = opened()  # requests to other origins and violations fail every test
     loaded = page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
     assert len(loaded) > 3
     assert all(url.startswith(server.url) for url in loaded)
@@ -154,5 +154,5 @@ def test_the_page_works_where_a_proxy_serves_it_under_a_prefix(
         expect(page.locator("#model")).to_have_value("leapjson-demo")
         run(page)
         assert all("/inner/" in url for url in outside)
-        # A request that the page makes as it is closed would fail in its route, in the next test.
+        # A request during the closing of the page would fail in its route, during the next test.
         page.unroute_all(behavior="ignoreErrors")

@@ -1,4 +1,4 @@
-"""The page for everyone: screen readers, keyboards, small windows, eyes on a stream."""
+"""Accessibility: screen readers, keyboards, small windows, and no layout shifts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CONTROLS = """
   return found.map((each) => each.outerHTML.slice(0, 120));
 }
 """
-"""All that a mouse could use; of radio buttons and tabs one: arrows reach the others."""
+"""All controls; of radio buttons and tabs only one, since arrow keys reach the others."""
 SHIFTS = """
 window.shifts = [];
 new PerformanceObserver((list) => {
@@ -76,7 +76,7 @@ def test_axe_finds_no_violation_anywhere(
     page.get_by_label("Example").select_option("review")
     press(page, "Race")
     expect(page.locator(".race-result")).to_contain_text("fewer passes")
-    page.locator("#answer").focus()  # a token tells of itself
+    page.locator("#answer").focus()  # shows the tooltip of a token
     for tab in ("Graph", "Explain", "Confidence"):
         show_tab(page, tab)
         page.wait_for_timeout(300)
@@ -99,10 +99,10 @@ def test_axe_finds_no_violation_anywhere(
 
 
 def controls_passed(page: Page) -> tuple[list[dict[str, Any]], list[str]]:
-    """What has the focus, Tab after Tab from the top to the end, and what should have had it."""
+    """The elements focused by Tab from top to end, and those that should have been focused."""
     wanted = page.evaluate(CONTROLS)
     page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
-    page.locator("h1").click()  # whence the order begins
+    page.locator("h1").click()  # the tab order begins here
     passed: list[dict[str, Any]] = []
     for _ in range(2 * len(wanted)):
         if passed and passed[-1]["editor"]:
@@ -117,7 +117,7 @@ def controls_passed(page: Page) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def focus_is_seen(page: Page, focused: dict[str, Any]) -> bool:
-    """Whether the place looks otherwise without the focus."""
+    """Whether the element looks different without the focus."""
     box, window = focused["box"], page.viewport_size
     assert window is not None
     left, top = max(0, box["x"] - 6), max(0, box["y"] - 6)
@@ -136,11 +136,11 @@ def focus_is_seen(page: Page, focused: dict[str, Any]) -> bool:
     return with_focus != without
 
 
-def test_the_keyboard_reaches_all_and_it_is_seen_where_it_is(page: Page) -> None:
+def test_the_keyboard_reaches_all_controls_and_the_focus_is_visible(page: Page) -> None:
     run(page)
     for tab in ("Confidence", "Explain", "Graph"):
         show_tab(page, tab)
-    # Nothing is drawn anew while the focus goes through it.
+    # The graph must not be redrawn while the focus moves through it.
     expect(page.locator(".graph-status")).to_contain_text("The answer is complete.")
     passed, wanted = controls_passed(page)
     reached = {each["known"] for each in passed}

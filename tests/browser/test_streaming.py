@@ -1,4 +1,4 @@
-"""What a stream costs the page: counted, as frames a second are the machine's doing, too."""
+"""Cost of a stream to the page, in counts: frame rates would depend on the machine."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_however_many_tokens_come_the_page_is_written_once_a_frame(
     expect(page.locator("#answer .token")).to_have_count(tokens)
     seen: dict[str, Any] = page.evaluate("window.seen")
     assert answer(page).startswith("word0 word1 ")
-    # The answer's end does not wait for a frame; nor does the first look at it, which is new.
+    # The end of the answer does not wait for a frame; nor does its first rendering.
     assert seen["writes"] <= seen["frames"] + 2
-    assert seen["nodes"] == tokens  # none is written anew for those that come after it
+    assert seen["nodes"] == tokens  # no token is rendered again for later ones
 
 
 def test_tokens_are_shown_though_their_text_was_painted_before_they_came(page: Page) -> None:

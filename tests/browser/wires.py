@@ -1,4 +1,4 @@
-"""A wire between the page and a server, which holds an answer where it is."""
+"""A proxy between the page and a server that holds an answer in the middle."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 _STREAM = b"text/event-stream"
 _PASSED = 40_000
-"""Bytes of a stream that come through before it is held."""
+"""Bytes of a stream that pass before it is held."""
 
 
 class Wire:
-    """Carries what comes to ``url``; of a stream of events only the beginning, and then nothing
+    """Forwards connections to ``url``; of an event stream only the beginning, and then nothing
     until the server is gone."""
 
     def __init__(self, server: str) -> None:

@@ -1,4 +1,4 @@
-"""``leapjson batch``: every line is answered once, whatever happens on the way."""
+"""``leapjson batch``: every line is answered once, despite refusals, failures and kills."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 class Server:
-    """Answers as the API does, after what its script has for a request."""
+    """A fake of the API; its script can give a request an error instead of an answer."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.script: Callable[[str, int], tuple[int, Mapping[str, str]] | None] = (
             lambda text, times: None
         )
-        """From a prompt, and which time it is asked, to a status and headers; None answers."""
+        """Status and headers by prompt and attempt; status 0: no response, None: an answer."""
         self.answer_to: Callable[[str], str] = lambda text: json.dumps(ANSWER)
         self.refusal: Any = {"error": {"message": "as scripted"}}
         self.most = self.under_way = 0
@@ -136,7 +136,7 @@ class Server:
         return self
 
     def close(self) -> None:
-        """No connection is taken any more."""
+        """Stops the server: it accepts no more connections."""
         self._http.shutdown()
         self._thread.join()
         self._http.server_close()
@@ -174,7 +174,7 @@ def test_every_line_is_asked_once_and_answers_keep_their_ids(
     assert {each.name for each in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl"}
 
 
-def test_refusals_and_lost_connections_are_asked_again(server: Server, tmp_path: Path) -> None:
+def test_refusals_and_lost_connections_are_retried(server: Server, tmp_path: Path) -> None:
     scripts: dict[str, list[tuple[int, Mapping[str, str]]]] = {
         "number 0": [(429, {"retry-after": "0.01"}), (503, {"retry-after": "0.01"})],
         "number 1": [(500, {"retry-after": "0.01"})],
@@ -188,7 +188,7 @@ def test_refusals_and_lost_connections_are_asked_again(server: Server, tmp_path:
     assert [server.asked[f"number {number}"] for number in range(6)] == [3, 2, 2, 2, 1, 1]
 
 
-def test_what_fails_stands_in_a_file_of_its_own_and_may_be_asked_again(
+def test_failed_lines_are_in_a_separate_file_and_can_be_retried(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = {**line(9), "custom_id": "id-0"}
@@ -356,7 +356,7 @@ def test_a_run_goes_on_only_with_the_same_input_and_options(
     server.script = lambda text, times: (400, {})
     assert batch(server, source, output) == 1
     for change in (["--set", "seed=1"], []):
-        if not change:  # the same size, and other in the middle
+        if not change:  # the same size, different content
             write(source, [line(1)])
         assert batch(server, source, output, *change) == 2
         assert "belongs to a run with another input or other options" in capsys.readouterr().err
@@ -407,7 +407,7 @@ def test_a_line_that_loses_its_connection_each_time_fails_alone(
     assert server.asked["number 1"] == 2
 
 
-async def test_a_line_that_its_own_engine_refuses_is_asked_until_there_is_room() -> None:
+async def test_a_line_that_the_engine_refuses_is_retried_until_there_is_room() -> None:
     asked = 0
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -470,7 +470,7 @@ def test_on_a_full_disk_the_run_ends_and_goes_on_later(tmp_path: Path) -> None:
     journal.close(delete=False)
 
 
-def test_retry_after_goes_before_twice_as_long_each_time() -> None:
+def test_retry_after_has_priority_over_exponential_backoff() -> None:
     assert seconds_until_retry(InsideAnswer(429, {"retry-after": "7"}, b""), 3) == 7
     assert all(3 <= seconds_until_retry(InsideAnswer(429, {}, b""), 3) <= 4 for _ in range(20))
     assert is_retried(InsideAnswer(500, {}, b""))
@@ -498,21 +498,21 @@ def test_a_long_file_is_read_as_a_stream(tmp_path: Path) -> None:
 
 
 def kept_numbers(output: Path) -> list[int]:
-    """Of the lines in the journal, read from a copy: the run has the file for itself."""
+    """Numbers of the lines in the journal, read from a copy: the run locks the file."""
     with tempfile.TemporaryDirectory() as folder:
-        for suffix in ("-wal", ""):  # a checkpoint between the two is in the second
+        for suffix in ("-wal", ""):  # a checkpoint moves records to the second
             source = Path(f"{output}.journal{suffix}")
             if source.exists():
                 shutil.copy(source, f"{folder}/journal{suffix}")
         with closing(sqlite3.connect(f"{folder}/journal")) as database:
             try:
                 return [number for (number,) in database.execute("SELECT number FROM lines")]
-            except sqlite3.DatabaseError:  # not begun
+            except sqlite3.DatabaseError:  # the journal is still empty
                 return []
 
 
 class Run:
-    """``leapjson batch`` on the demo model, in a process of its own that can be killed."""
+    """``leapjson batch`` with the demo model, in a separate process that can be killed."""
 
     def __init__(self, source: Path, output: Path) -> None:
         self._output = output
@@ -525,7 +525,7 @@ class Run:
         return len(kept_numbers(self._output))
 
     def kill_at(self, records: int, with_signal: int = signal.SIGKILL) -> int:
-        """The exit status, ended by a signal once so many records are written."""
+        """Sends the signal once that many records are written; returns the exit status."""
         given_up = time.monotonic() + 900
         while self.process.poll() is None and self.records() < records:
             assert time.monotonic() < given_up
@@ -558,7 +558,7 @@ def test_after_a_kill_the_same_command_goes_on_where_it_was(
     lines = [line(number, model="leapjson-demo", seed=number) for number in range(200)]
     write(source, lines)
     first = Run(source, output)
-    assert first.kill_at(20) == -signal.SIGKILL, "it had ended before it could be killed"
+    assert first.kill_at(20) == -signal.SIGKILL, "the run ended before it was killed"
     kept = kept_numbers(output)
     assert 20 <= len(kept) < 200
     assert not output.exists()
@@ -571,7 +571,7 @@ def test_after_a_kill_the_same_command_goes_on_where_it_was(
     log = output.with_suffix(".log").read_text()
     assert f"200 lines ({stopped} in earlier runs)" in log
     assert "200 valid, 0 failed" in log
-    assert not (tmp_path / "data").exists(), "the batches of a server were looked for"
+    assert not (tmp_path / "data").exists(), "the command opened the data folder of servers"
 
 
 @pytest.mark.wide
@@ -582,7 +582,7 @@ def test_twenty_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     while kills < 20:
         run = Run(source, output)
         at = run.records() + rng.randint(1, (count - run.records()) // (22 - kills))
-        assert run.kill_at(at) == -signal.SIGKILL, "it had ended before it could be killed"
+        assert run.kill_at(at) == -signal.SIGKILL, "the run ended before it was killed"
         kills += 1
         kept.append(run.records())
         assert kept == sorted(kept), "an answer is lost"

@@ -1,4 +1,4 @@
-"""``leapjson check`` as a person or a script meets it."""
+"""``leapjson check``: exit status and output, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_valid_text_is_valid_whether_or_not_a_newline_ends_it(files: Files) ->
     assert output.endswith("text: valid\n")
 
 
-def test_a_text_that_stops_is_told_where_and_what_may_stand_there(files: Files) -> None:
+def test_the_place_of_an_error_and_the_allowed_characters_are_printed(files: Files) -> None:
     status, output = files.check('{"name": "Ada", "status": "retired"}')
     assert status == 1
     assert "not valid from byte 27, line 1, column 28" in output
@@ -76,7 +76,7 @@ def test_lines_and_columns_count_characters_and_offsets_count_bytes(files: Files
     assert report["found"] == ","
 
 
-def test_where_one_way_leads_on_it_is_named(files: Files) -> None:
+def test_forced_text_at_the_place_of_an_error_is_reported(files: Files) -> None:
     report = files.report('{"nome": "Ada"}')
     assert report["forced"] == 'ame": "'
     assert report["offset"] == 3
@@ -181,7 +181,7 @@ def test_the_limits_are_those_that_the_server_is_given(
 UNIQUE = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
 
 
-def test_items_that_have_to_differ_are_told_apart(files: Files) -> None:
+def test_a_repeated_item_is_not_valid_if_items_are_unique(files: Files) -> None:
     assert files.check('["a", "b", "ab"]', schema=UNIQUE)[0] == 0
     report = files.report('["a", "b", "a"]', schema=UNIQUE)
     assert (report["valid"], report["offset"], report["found"]) == (False, 13, '"')

@@ -1,4 +1,4 @@
-"""``leapjson explain``: facts about the graph, the figures and the picture."""
+"""``leapjson explain``: the graph, its numbers and its drawing."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_graph_over_its_limit_says_so() -> None:
     "pattern", ["(ab|cd)+x", "a{2,4}b?", "(a|b|c){3}", "[ab]c|d", "abc", "(abc|abd|bbd)x*"]
 )
 def test_the_graph_of_a_pattern_spells_the_patterns_language(pattern: str) -> None:
-    """Its choices are patterns, too: all ways together are read back as one by Python."""
+    """Choices are patterns, too: Python's ``re`` matches texts along all paths of the graph."""
     graph = explore(compile_program(Regex(pattern)), json=False)
     for text in map(
         "".join, itertools.chain(*(itertools.product("abcdx", repeat=n) for n in range(6)))
@@ -178,7 +178,7 @@ def test_a_keyword_for_another_type_has_no_effect_and_a_refused_one_is_marked() 
     assert uses["/x-ui"].fate == uses["/a~1b"].fate == "annotation"
 
 
-def test_keywords_that_say_nothing_where_they_stand_are_told() -> None:
+def test_keywords_without_effect_at_their_place_are_reported() -> None:
     old = {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/x"}
     schemas: list[tuple[dict[str, Any], str]] = [
         ({**old, "minimum": 0, "definitions": {"x": True}}, "minimum"),
@@ -314,7 +314,7 @@ def test_the_command_writes_text_for_graphviz_and_opens_what_is_folded(
     assert len(states) > 9
 
 
-def test_an_answer_that_is_far_too_long_is_told_and_not_written(
+def test_an_answer_that_is_far_too_long_is_reported_and_not_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     schema = tmp_path / "schema.json"

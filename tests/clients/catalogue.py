@@ -1,4 +1,4 @@
-"""The clients, and the features that the table's columns show."""
+"""The clients, and the features in the columns of the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Client:
     title: str
     runtime: Literal["python", "node"]
     folder: str
-    """Below this one: ``client.py`` or ``client.mjs``, and what it needs."""
+    """Subfolder with ``client.py`` or ``client.mjs`` and its packages."""
     requirements: str = "requirements.txt"
 
     @property
@@ -27,7 +27,7 @@ class Client:
         return HERE / self.folder
 
     def versions(self) -> dict[str, str]:
-        """The packages that are pinned by name; Node's runtime is not among them."""
+        """Versions of the pinned packages by name, without the Node runtime."""
         if self.runtime == "node":
             package = json.loads((self.path / "package.json").read_text())
             return dict(package["dependencies"])
@@ -80,4 +80,4 @@ FEATURES = (
     "models",
     "errors",
 )
-"""What a check is a check of."""
+"""Features that a check can belong to."""

@@ -1,4 +1,4 @@
-"""An environment of its own for each client, below the ignored folder ``.clients``."""
+"""A separate environment for each client, below the git-ignored folder ``.clients``."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ QUIET = {
     "PYDANTIC_DISABLE_PLUGINS": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""No client reports anything to anybody, nor writes beside its script."""
+"""Variables that turn off telemetry, tracing, plugins and bytecode files."""
 
 
 def install(client: Client) -> Path:
-    """The client's environment; made where it is not there or its pins have changed.
+    """The client's environment, installed if it is missing or its pins have changed.
 
-    Raises ``NotInstalled`` with the installer's last words.
+    Raises ``NotInstalled`` with the end of the installer's output.
     """
     folder = FOLDER / client.name
     stamp = folder / ".installed"
@@ -46,10 +46,10 @@ def install(client: Client) -> Path:
 
 
 def command(client: Client, folder: Path) -> list[str]:
-    """How the client's script is started in its environment."""
+    """The command that starts the client's script in its environment."""
     if client.runtime == "python":
         return [str(folder / "bin" / "python"), str(client.path / "client.py")]
-    # Node looks for packages beside the script.
+    # Node looks for packages in the folder of the script.
     for script in (client.path / "client.mjs", *(HERE / "common").glob("*.mjs")):
         shutil.copy(script, folder)
     return ["node", str(folder / "client.mjs")]
@@ -58,9 +58,9 @@ def command(client: Client, folder: Path) -> list[str]:
 def variables(
     base_url: str, model: str, recorder: str | None, *, picture: Path | None = None
 ) -> dict[str, str]:
-    """What a script finds in its environment: no keys, no proxies, and where the server is.
+    """Environment variables of a script: the server's address, but no real keys or proxies.
 
-    With a ``picture`` it runs its checks of images, without one all others.
+    With a ``picture`` the script runs its checks of images, without one all others.
     """
     kept = {
         name: value
@@ -68,7 +68,7 @@ def variables(
         if name in ("PATH", "HOME", "LANG", "TMPDIR", "CHECK")
     }
     server = {"BASE_URL": base_url, "MODEL": model, "PYTHONPATH": str(HERE / "common")}
-    # Some clients insist on a key, or take the address from here alone.
+    # Some clients require a key, or read the address only from these variables.
     openai = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": base_url}
     optional = {"RECORDER": recorder, "PICTURE": picture and str(picture)}
     given = {name: value for name, value in optional.items() if value}

@@ -1,4 +1,4 @@
-"""A proxy that writes down what clients send and what the server answers."""
+"""A proxy that records the requests of clients and the answers of the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABEL = "/-/label?"
 
 
 class Recorder(ThreadingHTTPServer):
-    """Exchanges go to ``folder`` as JSON, one file each, under the label given last."""
+    """Writes each exchange to a JSON file in ``folder``, with the label that was set last."""
 
     daemon_threads = True
 
@@ -55,13 +55,17 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._pass_on(self.rfile.read(int(self.headers.get("content-length", 0))))
 
+    def do_DELETE(self) -> None:
+        self._pass_on(b"")
+
     def _pass_on(self, body: bytes) -> None:
         headers = {k: v for k, v in self.headers.items() if k.lower() not in PER_HOP}
         upstream = http.client.HTTPConnection(self.server.upstream, timeout=300)
-        answer, began = b"", time.monotonic()
+        answer, began, status = b"", time.monotonic(), 0
         try:
             upstream.request(self.command, self.path, body or None, headers)
             response = upstream.getresponse()
+            status = response.status
             sent = {k: v for k, v in response.getheaders() if k.lower() not in PER_HOP}
             self._answer(response.status, sent, close=True)
             while data := response.read1(65536):
@@ -77,14 +81,14 @@ class _Handler(BaseHTTPRequestHandler):
                 "request": f"{self.command} {self.path}",
                 "headers": headers,
                 "body": _read(body),
-                "status": response.status,
+                "status": status,
                 "answer": _read(answer),
                 "seconds": round(time.monotonic() - began, 3),
             }
         )
 
     def _answer(self, status: int, headers: dict[str, str], *, close: bool) -> None:
-        """Bodies of unknown length end with the connection."""
+        """Send status and headers. A body of unknown length ends with the connection."""
         self.send_response_only(status)
         for name, value in headers.items():
             self.send_header(name, value)

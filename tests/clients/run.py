@@ -28,13 +28,13 @@ VISION_MODEL = "leapjson-demo-vision"
 PICTURE = HERE.parents[1] / "docs" / "images" / "card.png"
 CLIENT_SECONDS = 900
 SETTINGS = {"DEFAULT_MAX_TOKENS": "300"}
-"""So small a model does not always find an end by itself, and few checks say how long is enough."""
+"""The demo model does not always end an answer, and few checks set a limit on its length."""
 VISION_SETTINGS = {**SETTINGS, "MODEL": "demo-vision"}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and the picture for its model if that sees."""
+    """A server, its model, and the path of the test image if the model reads images."""
 
     url: str
     model: str
@@ -42,7 +42,7 @@ class Target:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 1 if a check failed or a client did not run."""
+    """Run the command. Returns the exit status: 1 if a check failed or a client did not run."""
     options = _parser().parse_args(arguments)
     clients = [client for client in CLIENTS if not options.only or client.name in options.only]
     ready = {client.name: _installed(client) for client in clients}
@@ -69,10 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.clients.run", description=__doc__)
     names = [client.name for client in CLIENTS]
     parser.add_argument(
-        "--only", action="append", choices=names, help="this client; the page is not written"
+        "--only", action="append", choices=names, help="run this client only; do not write the page"
     )
-    parser.add_argument("--url", help="a server that runs already, instead of one of its own")
-    parser.add_argument("--vision-url", help="the same for the checks of images")
+    parser.add_argument("--url", help="URL of a running server, instead of starting one")
+    parser.add_argument("--vision-url", help="URL of a running server, for the image checks")
     parser.add_argument(
         "--record", action="store_true", help="write every exchange to .clients/recorded/CLIENT"
     )
@@ -108,14 +108,14 @@ def _run(client: Client, folder: Path, targets: Sequence[Target], *, record: boo
             outcomes += found
             problems += [problem] if problem else []
     if not problems and not outcomes:
-        problems = ["ran without a check"]
+        problems = ["ran no checks"]
     return Report(client, outcomes, "; ".join(problems) or None)
 
 
 def _run_on(
     target: Target, client: Client, folder: Path, log: IO[str], *, record: bool
 ) -> tuple[tuple[Outcome, ...], str | None]:
-    """What the checks came to, and why the client did not run to its end, if so."""
+    """The outcomes of the checks, and the problem if the client did not run to its end."""
     with contextlib.ExitStack() as stack:
         recorder = None
         if record:
@@ -138,13 +138,13 @@ def _run_on(
         except subprocess.TimeoutExpired as error:
             output = error.stdout or b""
             text = output.decode() if isinstance(output, bytes) else output
-            return _outcomes(text), f"no end after {CLIENT_SECONDS} seconds"
-    problem = f"ended with the status {done.returncode}" if done.returncode else None
+            return _outcomes(text), f"timed out after {CLIENT_SECONDS} seconds"
+    problem = f"exit status {done.returncode}" if done.returncode else None
     return _outcomes(done.stdout), problem
 
 
 def _outcomes(output: str) -> tuple[Outcome, ...]:
-    """What a library prints in between is none of ours."""
+    """The outcomes in ``output``; other lines are printed by libraries and skipped."""
     outcomes = []
     for line in output.splitlines():
         if line.startswith('{"feature"'):

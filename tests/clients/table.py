@@ -1,4 +1,4 @@
-"""What the run found, as a page: docs/clients.md."""
+"""Writes the results of the checks as a page: docs/clients.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.clients.catalogue import FEATURES, Client
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one check; ``ok`` is None where it does not apply."""
+    """The result of one check; ``ok`` is None if the check does not apply."""
 
     feature: str
     check: str
@@ -20,7 +20,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of one client; ``problem`` says why it did not run, or not to its end."""
+    """The results of one client; ``problem`` says why it did not run, or not to its end."""
 
     client: Client
     outcomes: tuple[Outcome, ...]
@@ -42,7 +42,7 @@ dash: the client does not have the feature, or it was not checked. To run the ch
 
 
 def page(reports: Sequence[Report], runtimes: str) -> str:
-    """The table of clients and features, then every check with what came of it."""
+    """The table of clients and features, then every check with its result."""
     parts = [_INTRODUCTION, f"Run with {runtimes}.\n", _overview(reports), "## Checks\n"]
     parts += [_details(report) for report in reports]
     return "\n".join(parts)
@@ -86,7 +86,7 @@ def _details(report: Report) -> str:
 
 
 def _plain(text: str) -> str:
-    """On one line, not longer than a reader wants, and no mark-up."""
+    """``text`` on one line of at most 300 characters, without mark-up."""
     line = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
     return line if len(line) <= 300 else line[:297] + "..."
 

@@ -1,4 +1,4 @@
-"""The checks of the openai package, with the one that the tests have: ``make clients`` has more."""
+"""Runs the checks of the openai package, in the installed version; others: ``make clients``."""
 
 from __future__ import annotations
 

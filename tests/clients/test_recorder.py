@@ -1,4 +1,4 @@
-"""The recorder passes on what it writes down."""
+"""The recorder forwards exchanges unchanged and writes them to files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.clients.recorder import recording
 
 
 class _Echo(BaseHTTPRequestHandler):
-    """Answers a POST with its body, in two pieces and without a length."""
+    """Answers a POST with its body, in two parts and without a length."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -27,7 +27,7 @@ class _Echo(BaseHTTPRequestHandler):
         self.wfile.write(body[5:])
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silent."""
+        """Log nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The page says of each client and feature what its checks came to."""
+"""The page shows the result of every client and feature."""
 
 from __future__ import annotations
 

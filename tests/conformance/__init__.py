@@ -1,5 +1,5 @@
-"""The constraint core against the world: MaskBench, the official test suite, probes, random walks.
+"""Checks of the constraint core: MaskBench, the official test suite, probes, random walks.
 
-Each module is a command (``python -m tests.conformance.maskbench`` and the like) and gives a small
-seeded part of itself to the tests beside it.
+Each module is a command (``python -m tests.conformance.maskbench`` and the like); the tests beside
+it run a small seeded part of it.
 """

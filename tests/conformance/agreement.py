@@ -1,14 +1,14 @@
-"""Us against the ``jsonschema`` library: ``python -m tests.conformance.agreement --count 10000``.
+"""Compares with ``jsonschema``: ``python -m tests.conformance.agreement --count 10000``.
 
-Random schemas and values near them: a value is in our language exactly where the library finds it
-valid, but for refusals and for the spellings that ``verdicts`` names; and every random text of our
-language is valid. A disagreement is made as small as it gets before it is shown.
+Random schemas, and values near them: a value must be in our language exactly if the library finds
+it valid, except for refusals and the spellings in ``verdicts``; and every random text of our
+language must be valid. A disagreement is minimized before it is printed.
 
-With ``--disputed`` the schemas have keywords of other drafts, formats and patterns that are read
-in different ways. Then much is valid to the library that we rightly leave out, so the only
-disagreement is a value that we accept and the library finds invalid, formats asserted.
+With ``--disputed`` the schemas have keywords of other drafts, and formats and patterns that
+validators read differently. We rightly reject much of what the library accepts there, so the only
+disagreement is a value that we accept and the library, asserting formats, finds invalid.
 
-With ``--objects`` they are of objects whose members are counted, with names that begin one another.
+With ``--objects`` the schemas count the members of objects, with names that are prefixes of others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SAMPLES = 4
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """``kind``: ``accepts invalid``, ``rejects valid`` or ``crash``."""
+    """Differs from the library. ``kind``: ``accepts invalid``, ``rejects valid`` or ``crash``."""
 
     kind: str
     schema: Any
@@ -60,7 +60,7 @@ class Disagreement:
 
 
 class TooSlow(Exception):
-    """Building or walking one schema takes longer than it may."""
+    """Building or walking one schema exceeds the time limit."""
 
 
 def check(
@@ -73,13 +73,13 @@ def check(
 ) -> Disagreement | None:
     """The first disagreement about a schema, over values drawn from ``rng``.
 
-    ``disputed``: formats are asserted, and what is valid to the library does not count.
-    ``any_value`` makes those values that are not made from valid ones.
+    ``disputed``: formats are asserted, and values that the library finds valid are skipped.
+    ``any_value`` draws the values that are not made from valid ones.
     """
     try:
         validator = _validator(schema, formats=disputed)
-    except jsonschema.SchemaError:  # a keyword has another shape in its draft
-        counts["no schema of its draft"] += 1
+    except jsonschema.SchemaError:  # a keyword's value is invalid in its draft
+        counts["invalid in its draft"] += 1
         return None
     try:
         walker = _walker(schema)
@@ -92,7 +92,7 @@ def check(
     except Exception as error:  # a crash is a disagreement
         return Disagreement("crash", schema, None, repr(error))
     if walker is not None and walker.pool.inexact:
-        counts["read in one of several ways"] += 1  # and the answer says so
+        counts["ambiguous keyword"] += 1  # enforced in one way, with a warning
         return None
     counts["unsatisfiable" if walker is None else "built"] += 1
     for value in _values(walker, rng, any_value):
@@ -100,7 +100,7 @@ def check(
             valid = validator.is_valid(value)
         except TooSlow:
             raise
-        except Exception:  # the library has its own trouble with some schemas
+        except Exception:  # the library fails on some schemas
             counts["the library fails"] += 1
             continue
         if valid and disputed:
@@ -113,7 +113,7 @@ def check(
 
 
 def smallest(found: Disagreement, *, disputed: bool = False) -> Disagreement:
-    """The same kind of disagreement about less: parts of schema and value are left out in turn."""
+    """A minimal disagreement of the same kind: removes parts of schema and value one by one."""
     schema, value = found.schema, found.value
     progress = True
     while progress:
@@ -128,10 +128,10 @@ def smallest(found: Disagreement, *, disputed: bool = False) -> Disagreement:
 
 
 def disagrees(schema: Any, value: Any, *, disputed: bool = False) -> str:
-    """The kind of disagreement about one value, "" where there is none."""
+    """The kind of disagreement about one value; "" if there is none."""
     try:
         valid = _validator(schema, formats=disputed).is_valid(value)
-    except Exception:  # no schema any more
+    except Exception:  # no longer a valid schema
         return ""
     try:
         walker = _walker(schema)
@@ -140,7 +140,7 @@ def disagrees(schema: Any, value: Any, *, disputed: bool = False) -> str:
         wrong = judge(schema, value, valid=valid, walker=walker) is Verdict.WRONG
     except ConstraintError:
         return ""
-    except Exception:  # the crash that is made smaller
+    except Exception:  # the crash that is being minimized
         return "crash"
     return ("rejects valid" if valid else "accepts invalid") if wrong else ""
 
@@ -148,7 +148,7 @@ def disagrees(schema: Any, value: Any, *, disputed: bool = False) -> str:
 def _validator(schema: Any, *, formats: bool) -> Any:
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     kind.check_schema(schema)
-    # Of all drafts, as formats that a draft does not know are enforced, too.
+    # Formats of all drafts: we enforce formats even if the draft does not define them.
     known = sorted(known_formats() & FormatChecker.checkers.keys())
     return kind(schema, format_checker=FormatChecker(known) if formats else None)
 
@@ -164,7 +164,7 @@ def _walker(schema: Any) -> Walker | None:
 def _values(
     walker: Walker | None, rng: random.Random, any_value: Callable[[random.Random], Any]
 ) -> Iterator[Any]:
-    """Values of the language, values one or two changes away, and any values."""
+    """Values of the language, values one or two changes away, and random values."""
     near = []
     for _ in range(SAMPLES if walker else 0):
         assert walker is not None
@@ -199,11 +199,11 @@ def _alarm(*_: Any) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.agreement")
     parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0, help="the first of --count seeds")
+    parser.add_argument("--seed", type=int, default=0, help="first of --count seeds")
     parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5, help="limit for one schema")
-    parser.add_argument("--disputed", action="store_true", help="see above")
-    parser.add_argument("--objects", action="store_true", help="see above")
+    parser.add_argument("--disputed", action="store_true", help="schemas of disputed meaning")
+    parser.add_argument("--objects", action="store_true", help="objects with counted members")
     parser.add_argument("--show", type=int, default=30)
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGALRM, _alarm)

@@ -1,9 +1,9 @@
 """Random inputs against oracles, for hours: ``make fuzz`` (``HOURS=1``, ``WORKERS=2``).
 
 Kinds of search take turns, each turn with new seeds: random schemas against the ``jsonschema``
-library, disputed and relaxed ones, walks that compare masks with brute force, requests against the
-API's own document, and the tests of Hypothesis with random draws. Each failure is made small and
-printed as a test to paste. Exit status: 0 if nothing was found.
+library, disputed and relaxed ones, walks that compare masks with brute force, requests against
+``/openapi.json``, and the Hypothesis tests with random seeds. Each failure is minimized and printed
+as a test to paste. Exit status: 0 if nothing was found.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from tests.conformance.walks import BruteForce, walks
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = 100
-"""Random schemas of a turn."""
+"""Random schemas per turn."""
 SECONDS = 20
-"""Limit for one schema, and for making it small; what takes longer is counted as slow."""
+"""Time limit for one schema, and for minimizing it; a schema that exceeds it counts as slow."""
 REQUESTS = 300
 _FALSIFYING = re.compile(r"Falsifying example: (\w+)\(\n(.*?)\n\s*\)", re.DOTALL)
 _FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
 
 Search = Callable[[random.Random, Counter[str]], Iterator[str]]
-"""One turn: yields tests to paste, and counts what it tried."""
+"""One turn: yields tests to paste, and counts the inputs tried."""
 
 
 class TooSlow(BaseException):
-    """No ``Exception``: a crash of what is tried is caught as one."""
+    """Not an ``Exception``: the searches catch those as crashes of the tested code."""
 
 
 @contextmanager
@@ -68,16 +68,16 @@ def limited() -> Iterator[None]:
 
 
 def as_test(comment: str, statement: str, **values: Any) -> str:
-    """A test function; ``values`` are assigned in it, before its one statement."""
+    """The source of a test function that assigns ``values`` and then runs ``statement``."""
     lines = [f"# {comment}"]
     for name, value in values.items():
         lines += f"{name}: Any = {pprint.pformat(value, width=80, sort_dicts=False)}".split("\n")
     body = "\n".join(f"    {line}" for line in [*lines, *statement.split("\n")])
-    return f"def test_what_fuzzing_found() -> None:\n{body}\n"
+    return f"def test_a_failure_found_by_fuzzing() -> None:\n{body}\n"
 
 
 def smallest(value: Any, fails: Callable[[Any], object]) -> Any:
-    """``value`` without the parts that can be left out of it while it ``fails``."""
+    """``value`` without every part that can be removed while it still ``fails``."""
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         for smaller in without_a_part(value):
@@ -92,6 +92,7 @@ def smallest(value: Any, fails: Callable[[Any], object]) -> Any:
 def _schemas(rng: random.Random, counts: Counter[str], *, disputed: bool = False) -> Iterator[str]:
     for _ in range(SCHEMAS):
         schema = (disputed_schema if disputed else random_schema)(rng)
+        found = None
         try:
             with limited():
                 found = agreement.check(schema, rng, Counter(), disputed=disputed)
@@ -124,7 +125,7 @@ def _relaxed(rng: random.Random, counts: Counter[str]) -> Iterator[str]:
                 return bool(relaxing.left_out(schema, random.Random(seed))[0])
         except (ConstraintError, TooSlow):
             return False
-        except Exception:  # the library's, of what is no schema any more
+        except Exception:  # jsonschema fails: no longer a valid schema
             return False
 
     for _ in range(SCHEMAS):
@@ -175,7 +176,7 @@ def _walks(rng: random.Random, counts: Counter[str]) -> Iterator[str]:
 
 
 def _run(*arguments: str) -> str:
-    """What a command prints, "" where it succeeds."""
+    """The output of a failed command; "" if the command succeeds."""
     done = subprocess.run(
         [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -193,7 +194,7 @@ def _requests(rng: random.Random, counts: Counter[str]) -> Iterator[str]:
 def _hypothesis(rng: random.Random, counts: Counter[str]) -> Iterator[str]:
     seed = rng.randrange(1 << 32)
     profile = ("--hypothesis-profile=fuzz", f"--hypothesis-seed={seed}")
-    counts["runs of the tests of Hypothesis"] += 1
+    counts["runs of the Hypothesis tests"] += 1
     printed = _run("pytest", "-m", "hypothesis", *profile)
     if not printed:
         return
@@ -227,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--kinds", nargs="+", choices=SEARCHES, default=list(SEARCHES))
-    parser.add_argument("--seed", type=int, help="of the first turn; by default random")
+    parser.add_argument("--seed", type=int, help="seed of the first turn (default: random)")
     options = parser.parse_args(arguments)
     first = secrets.randbelow(1 << 32) if options.seed is None else options.seed
     print(f"--seed {first}", flush=True)

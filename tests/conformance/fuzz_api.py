@@ -1,11 +1,11 @@
-"""schemathesis over ``/openapi.json``: no 5xx, no status or answer that is not in the document.
+"""schemathesis over ``/openapi.json``: no 5xx, and no undocumented status or answer.
 
     python -m tests.conformance.fuzz_api --examples 2000
 
-starts a server with the demo model, asks it so many things and prints what it answered. Half of
-the requests fit the document; of the others one part is wrong. Of the fitting ones some have few
-fields, and a prompt as people send it, for one with many fields hardly ever can be answered. Exit
-status: 0 if every answer was as documented.
+starts a server with the demo model, sends that many requests and prints the counts of statuses.
+Half of the requests with a body are valid by the document; in the others one part is wrong. Most
+valid ones are cut to few fields and a usual prompt, as one with many fields can hardly ever be
+answered. Exit status: 0 if every answer was as documented.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ CHECKS = [
     checks.response_schema_conformance,
 ]
 WITH_A_BODY = 12
-"""Examples of an operation with a body for one of another, which has little to vary."""
+"""Examples of an operation with a body per example of one without, which varies little."""
 FEW = 4
-"""Fields of a small request, beside the usual ones."""
+"""Maximum fields of a small request, besides the usual ones."""
 USUAL: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Extract: Ada, 36"}]},
     "/v1/completions": {"prompt": "Ada is"},
@@ -56,12 +56,12 @@ USUAL: dict[str, dict[str, Any]] = {
     "/tokenize": {"prompt": "Ada"},
     "/detokenize": {"tokens": [65, 66]},
 }
-"""A body that is answered, but for the model."""
+"""By path: a body that the server answers, without the model."""
 
 
 @dataclass
 class Findings:
-    """What was answered how often, and what should not have been."""
+    """Counts of answers by operation and status, and the answers that were not as documented."""
 
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Findings:
 
 
 def fuzz(url: str, document: dict[str, Any], *, examples: int, number: int = 0) -> Findings:
-    """Ask the server at ``url`` about ``examples`` things; ``number`` seeds what they are."""
+    """Send ``examples`` random requests, seeded by ``number``, to the server at ``url``."""
     schema = schemathesis.openapi.from_dict(document)
     results: Iterable[Any] = schema.get_all_operations()
     operations = [result.ok() for result in results]
@@ -101,7 +101,7 @@ def _cases(operation: Any, mode: GenerationMode, schema_id: str) -> st.SearchStr
 
 
 def _thinned(whole: bool, kept: list[int], case: Any, schema_id: str) -> Any:
-    """``case`` as it is, or of a schema that is there, with few fields beside the usual ones."""
+    """``case``; unless ``whole``, with few fields, the usual ones, and an existing schema id."""
     usual = USUAL.get(case.operation.path)
     if whole or usual is None or not isinstance(case.body, dict):
         return case
@@ -136,7 +136,7 @@ def _ask(
         label = f"{case.method} {case.operation.path}"
         findings.answers[label, response.status_code] += 1
         if response.status_code == 504 and isinstance(case.body, dict) and "timeout" in case.body:
-            return  # a deadline that the request asked for has passed
+            return  # the request's own time-out has passed
         try:
             case.validate_response(response, checks=CHECKS)
         except FailureGroup as group:
@@ -158,7 +158,7 @@ def report(findings: Findings) -> str:
 
 
 async def _fuzz_demo(examples: int, number: int) -> Findings:
-    """With the demo model, in this process."""
+    """Fuzz a server of the demo model in this process."""
     from app.server.backend import load_backend
     from app.server.composition import assemble
     from app.server.settings import Settings

@@ -1,10 +1,10 @@
 """MaskBench: ``python -m tests.conformance.maskbench [DATA] [--count N] [--engines NAME...]``.
 
-Every schema is compiled by every engine and each of its instances, as ``json.dumps`` writes it, is
-followed token by token: is the token in the mask, may the answer end after the last one. An engine
+Every engine compiles every schema and follows each of its instances, as ``json.dumps`` writes it,
+token by token: each token must be in the mask, and the answer may end after the last. An engine
 passes a schema if it compiles it, accepts all valid instances and rejects all invalid ones. The
 engines take turns on a schema inside one process. ``--no-masks`` only builds our language and tries
-the instances by bytes (also with their keys in another order); both ways, random texts of our
+the instances by bytes (also with their keys in another order). In both modes, random texts of our
 language are checked with the ``jsonschema`` library.
 """
 
@@ -26,7 +26,7 @@ from tools import datasets
 from tools.datasets import Case
 
 LANGUAGE = "language"
-"""The judge that knows no vocabulary."""
+"""Name of the judge that works on bytes, without a vocabulary."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,12 +59,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--count", type=int, help="schemas, drawn by --seed (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engines", nargs="+", choices=peers.ENGINES, default=["leapjson"])
-    parser.add_argument("--seconds", type=float, default=10.0, help="limit a schema and engine")
+    parser.add_argument("--seconds", type=float, default=10.0, help="limit per schema and engine")
     parser.add_argument("--tokenizer", choices=datasets.tokenizers(), default="qwen2_5")
-    parser.add_argument("--no-masks", action="store_true", help="our language alone, by bytes")
+    parser.add_argument("--no-masks", action="store_true", help="only our language, by bytes")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--show", type=int, default=20, help="problems of each kind to print")
-    parser.add_argument("--json", type=Path, help="write the details of every schema here")
+    parser.add_argument("--json", type=Path, help="file for the details of every schema")
     return parser.parse_args(arguments)
 
 
@@ -75,7 +75,7 @@ def _judges(options: argparse.Namespace) -> dict[str, Judge]:
         for name in options.engines:
             engine = peers.ENGINES[name](tokenizer)
             warm = {"schema": {"type": "string"}, "tests": [{"data": "a", "valid": True}]}
-            trials.with_masks(engine, tokenizer, warm)  # what happens once in a process
+            trials.with_masks(engine, tokenizer, warm)  # warm-up: work done once per process
             judges[name] = partial(trials.with_masks, engine, tokenizer)
     if options.no_masks or "leapjson" in options.engines:
         judges[LANGUAGE] = trials.by_bytes
@@ -103,7 +103,7 @@ def _table(cases: list[Case], found: dict[str, list[Trial]]) -> str:
 
 
 def _row(cases: list[Case], column: list[Trial]) -> dict[str, str]:
-    """The figures of one engine, by title."""
+    """The measurements of one engine, by title."""
     outcomes = Counter(trial.outcome for trial in column)
     compiled = [trial for trial in column if trial.outcome == "compiled"]
     compile_ms = [trial.compile_cpu / 1e6 for trial in compiled]
@@ -125,7 +125,7 @@ def _row(cases: list[Case], column: list[Trial]) -> dict[str, str]:
         "crashes": str(outcomes["crash"]),
         "time-outs": str(outcomes["time-out"]),
         "valid rejected": f"{rejected} of {tests[True]}",
-        "... but for the key order": str(sum(len(trial.other_order) for trial in column)),
+        "... only by the key order": str(sum(len(trial.other_order) for trial in column)),
         "invalid accepted": f"{sum(len(t.invalid_accepted) for t in column)} of {tests[False]}",
         "wrong samples": str(sum(len(trial.wrong_samples) for trial in column)),
         "compile, CPU ms: median, 90%, 99%, max": _percentiles(compile_ms, 0.5, 0.9, 0.99, 1),
@@ -154,7 +154,7 @@ def _print_refusals(name: str, column: list[Trial]) -> None:
 
 
 def _without_details(reason: str) -> str:
-    """The first line of a message, short enough that like messages are equal."""
+    """The first line of a message, cut so that similar messages are equal."""
     return (reason.strip().splitlines() or [""])[0][:70]
 
 

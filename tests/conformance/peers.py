@@ -1,8 +1,8 @@
 """The engines that MaskBench compares, behind one small interface.
 
-Ours goes through ``app.constraint.Compiler`` with the specification's open objects. llguidance and
-xgrammar are told to write as ``json.dumps`` does (no other white space, separators ``", "`` and
-``": "``) and are otherwise as strict as they are by default. Their compile caches are off.
+Ours is ``app.constraint.Compiler``, with the open objects of the specification. llguidance and
+xgrammar are configured to write as ``json.dumps`` does (no other white space, separators ``", "``
+and ``": "``) and otherwise have their default strictness. Their compile caches are off.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.conformance.tokenizers import RealTokenizer
 
 
 class Refused(Exception):
-    """An engine says that it cannot use a schema: ``keyword`` where it names one."""
+    """An engine refuses a schema; ``keyword`` is the one at fault, if the engine names it."""
 
     def __init__(self, reason: str, keyword: str = "", *, unsatisfiable: bool = False) -> None:
         super().__init__(reason)
@@ -31,28 +31,28 @@ class Refused(Exception):
 
 
 class EngineFailed(Exception):
-    """An engine gave up in the middle of an answer, over a limit of its own."""
+    """An engine failed in the middle of an answer, for example at a limit of its own."""
 
 
 class Matcher(Protocol):
-    """Where one answer stands."""
+    """The state of one answer."""
 
     def mask(self) -> Mask:
-        """Tokens allowed next, end of sequence included where the answer may end."""
+        """Tokens allowed next, with the end of sequence if the answer may end."""
 
     def accept(self, token: int) -> None:
         """Advance by a token that the mask allows."""
 
 
 class Engine(Protocol):
-    """Something that compiles JSON schemas."""
+    """A compiler of JSON schemas."""
 
     def compile(self, schema: Any) -> Callable[[], Matcher]:
-        """Compile; what comes back starts an answer. Raises ``Refused``."""
+        """Compile a schema; calling the result starts an answer. Raises ``Refused``."""
 
 
 class Leapjson:
-    """This project."""
+    """This project's engine."""
 
     def __init__(self, tokenizer: RealTokenizer) -> None:
         self._compiler = Compiler(tokenizer.vocabulary)
@@ -69,7 +69,7 @@ class Leapjson:
 
 
 class Llguidance:
-    """llguidance: its default strictness, its slices for JSON."""
+    """llguidance, with its default strictness and its slices for JSON."""
 
     def __init__(self, tokenizer: RealTokenizer) -> None:
         self._library = import_module("llguidance")
@@ -115,9 +115,9 @@ class _LlguidanceMatcher:
 
 
 class Xgrammar:
-    """xgrammar. ``strict`` is its default: objects and arrays are closed where a schema is silent.
+    """xgrammar. ``strict`` (its default) closes objects and arrays unless a schema opens them.
 
-    The library is no dependency of this project; ``ImportError`` where it is not installed.
+    Raises ``ImportError`` if the library, which is no dependency of this project, is missing.
     """
 
     def __init__(self, tokenizer: RealTokenizer, *, strict: bool) -> None:

@@ -1,4 +1,4 @@
-"""Random schemas over all keywords, small enough to disagree about, and values near them."""
+"""Small random schemas over all keywords, and random values near their instances."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TYPES = ["string", "integer", "number", "object", "array", "null", "boolean"]
 FORMATS = ["email", "date", "ipv4", "uuid"]
 DISPUTED_PATTERNS = [r"^\w$", r"\W", r"\d$", r"^\S*$", "(?i)i", "a$", "^.$"]
 DISPUTED_STRINGS = ["a@b", "a@b.cc", "2020-01-02", "1.2.3.4", "٣", "İ", "\u2028", "a\n", "é", "I"]
-"""What validators, or dialects of regular expressions, do not agree about, and what they do."""
+"""Strings on which validators, or dialects of regular expressions, disagree, and some others."""
 
 Keywords = dict[str, Any]
 Maker = Callable[[random.Random, int], Keywords]
 
 
 def random_schema(rng: random.Random, depth: int = 3) -> Any:
-    """A schema of draft 2020-12, or of draft 7 for one in four (then ``$schema`` says so)."""
+    """A schema of draft 2020-12; one in four is of draft 7, and has ``$schema``."""
     if rng.random() < 0.25:
         schema = _subschema(rng, depth, _DRAFT_7)
         return {"$schema": "http://json-schema.org/draft-07/schema#", **_object(schema)}
@@ -30,19 +30,19 @@ def random_schema(rng: random.Random, depth: int = 3) -> Any:
 
 
 def disputed_schema(rng: random.Random, depth: int = 3) -> Any:
-    """A schema with what is read in different ways: keywords of other drafts than its own, formats,
-    and patterns that mean something else in another dialect."""
+    """A schema that validators read differently: keywords of other drafts than its own, formats,
+    and patterns whose meaning depends on the dialect."""
     draft = rng.choice(["draft-04/schema#", "draft-06/schema#", "draft-07/schema#", None, None])
     schema = _with_definitions(_object(_subschema(rng, depth, _DISPUTED)), rng)
     return {"$schema": f"http://json-schema.org/{draft}", **schema} if draft else schema
 
 
 CLOSE_NAMES = ["", "a", "ab", "abc", "b", "ba"]
-"""Names of which most begin another."""
+"""Names, most of which are prefixes of others."""
 
 
 def object_schema(rng: random.Random, depth: int = 1) -> Keywords:
-    """Objects whose members are counted: declared ones, and others whose names may begin theirs."""
+    """A schema that counts members: declared ones, and others with similar names."""
     schema: Keywords = {"type": "object"} if rng.random() < 0.8 else {}
     declared = rng.sample(CLOSE_NAMES, rng.choice([0, 1, 1, 2, 3]))
     if declared:
@@ -80,7 +80,7 @@ def _member(rng: random.Random, depth: int) -> Any:
 
 
 def object_value(rng: random.Random, depth: int = 1) -> Any:
-    """An object of few members with such names."""
+    """A small object with names from ``CLOSE_NAMES``."""
     names = rng.sample(CLOSE_NAMES, rng.choice([0, 1, 2, 2, 3, 4]))
     return {
         name: object_value(rng, depth - 1)
@@ -116,7 +116,7 @@ def _subschema(rng: random.Random, depth: int, makers: list[Maker]) -> Any:
 
 
 class _Hole:
-    """Where a subschema goes, until it is known of which draft."""
+    """Placeholder of a subschema, until its draft is known."""
 
 
 _HOLE = _Hole()
@@ -133,7 +133,7 @@ def _grown(value: Any, rng: random.Random, depth: int, makers: list[Maker]) -> A
 
 
 def random_value(rng: random.Random, depth: int = 2) -> Any:
-    """Any small value."""
+    """A small random value."""
     kind = rng.random()
     if depth > 0 and kind < 0.45:
         names = rng.sample(NAMES, rng.choice([0, 1, 2, 2, 3, 4]))
@@ -176,7 +176,7 @@ def _count(rng: random.Random) -> int:
 
 
 def _either(low: str, high: str) -> Maker:
-    """A lower bound, an upper one or both."""
+    """Makes a lower bound, an upper bound, or both."""
 
     def make(rng: random.Random, depth: int) -> Keywords:
         kept = rng.choice([[low], [high], [low, high]])

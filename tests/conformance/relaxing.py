@@ -1,8 +1,8 @@
-"""Relaxed schemas admit all that theirs do: ``python -m tests.conformance.relaxing [SECONDS]``.
+"""Relaxed schemas accept what the originals do: ``python -m tests.conformance.relaxing [SECONDS]``.
 
-Random schemas with keywords that cannot be enforced strewn in, also below negations; the oracle is
-the ``jsonschema`` library, which can enforce them. ``maskbench`` instead of seconds: the schemas of
-MaskBench that are refused.
+Adds unenforceable keywords to random schemas, also below negations; the oracle is the
+``jsonschema`` library, which can enforce them. With ``maskbench`` instead of seconds: tries the
+schemas of MaskBench that are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.constraint.walks import Walker
 from tools import datasets
 
 ELSEWHERE = "http://elsewhere.example/schema"
-"""What references to it lead to is not known to the server."""
+"""URI of an external schema that the server does not know."""
 
 _SPOILERS: list[dict[str, Any]] = [
     {"pattern": r"^(a|b)\1$"},
@@ -46,7 +46,7 @@ _SPOILERS: list[dict[str, Any]] = [
 
 
 def spoiled(schema: Any, rng: random.Random, chance: float = 0.25) -> Any:
-    """``schema`` with spoilers in some of its subschemas."""
+    """``schema`` with unenforceable keywords in some of its subschemas."""
     if isinstance(schema, list):
         return [spoiled(each, rng, chance) for each in schema]
     if not isinstance(schema, dict):
@@ -59,20 +59,20 @@ def spoiled(schema: Any, rng: random.Random, chance: float = 0.25) -> Any:
 
 
 def widened(schema: Any) -> tuple[Any, tuple[Relaxation, ...]]:
-    """What ``schema`` is relaxed to, and by what. Raises ``ConstraintError``."""
+    """The relaxed ``schema``, and the relaxations. Raises ``ConstraintError``."""
     wider, found = relaxed(
-        JsonSchema(schema, relax=True), Limits(), lambda spec: compile_program(strictly(spec))
+        JsonSchema(schema, relax=True), Limits(), lambda spec: compile_program(without_relax(spec))
     )
     assert isinstance(wider, JsonSchema)
     return wider.schema, found
 
 
-def strictly(spec: Any) -> JsonSchema:
+def without_relax(spec: Any) -> JsonSchema:
     return JsonSchema(spec.schema, spec.close_objects)
 
 
 def left_out(schema: Any, rng: random.Random, tries: int = 40) -> tuple[list[Any], int]:
-    """Valid instances that the relaxed language lacks, and how many were there."""
+    """Valid instances missing from the relaxed language, and the number of valid ones tried."""
     try:
         wider, found = widened(schema)
     except UnsatisfiableSchema:
@@ -100,8 +100,8 @@ def left_out(schema: Any, rng: random.Random, tries: int = 40) -> tuple[list[Any
     return lacking, valid
 
 
-def refused_by_maskbench() -> int:
-    """Relax each schema that is refused, print by what, and try its valid instances."""
+def relax_refused_of_maskbench() -> int:
+    """Relax each refused schema of MaskBench, print the places, and try its valid instances."""
     bad = 0
     for case in datasets.maskbench():
         try:
@@ -121,7 +121,7 @@ def refused_by_maskbench() -> int:
 
 def main() -> int:
     if sys.argv[1:] == ["maskbench"]:
-        return refused_by_maskbench()
+        return relax_refused_of_maskbench()
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     until, seed, valid, relaxations, refused, bad = time.monotonic() + seconds, 0, 0, 0, 0, 0
     while time.monotonic() < until:

@@ -1,8 +1,8 @@
 """The official JSON-Schema-Test-Suite: ``python -m tests.conformance.suite [--write FILE]``.
 
-Every case is compiled (``JsonSchema``, the specification's open objects) and each of its instances
-tried; see ``verdicts`` for what a verdict means. A schema without ``$schema`` gets that of its
-draft. Random texts of each language are validated by the ``jsonschema`` library as well.
+Compiles every case (``JsonSchema``, the specification's open objects) and tries each of its
+instances; ``verdicts`` defines the verdicts. A schema without ``$schema`` gets that of its draft.
+Random texts of each language are validated by the ``jsonschema`` library as well.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ DRAFTS = {
 
 @dataclass
 class Record:
-    """What came of one file of the suite, which holds the cases of one keyword."""
+    """The results of one file of the suite, which holds the cases of one keyword."""
 
     draft: str
     keyword: str
     counts: Counter[Verdict] = field(default_factory=Counter)
     refused: list[tuple[str, str]] = field(default_factory=list)
-    """Cases refused: (the keyword at fault, the case's description)."""
+    """Refused cases: (keyword at fault, description of the case)."""
     exceptions: list[tuple[Verdict, str]] = field(default_factory=list)
-    """Instances that are neither right nor refused: (verdict, where and what)."""
+    """Instances that are neither right nor refused: (verdict, case and instance)."""
 
 
 def run(
@@ -96,7 +96,7 @@ def _judge_case(record: Record, case: dict[str, Any]) -> None:
 
 
 def _wrong_samples(schema: Any, walker: Walker) -> list[str]:
-    """Texts of the language that the ``jsonschema`` library rejects, or that are no JSON."""
+    """Texts of the language that the ``jsonschema`` library rejects, or that are not JSON."""
     rng = random.Random(0)
     texts = [walker.sample(rng, steps).decode() for steps in (0, 8, 30)]
     try:

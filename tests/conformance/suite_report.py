@@ -1,4 +1,4 @@
-"""The table of keywords that a run over the official suite writes to ``docs/keywords.md``."""
+"""Writes ``docs/keywords.md``: the table of keywords, from a run of the official suite."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _EXCEPTIONS = {
 
 
 def markdown(required: list[Record], optional: list[Record]) -> str:
-    """The whole document."""
+    """The complete document."""
     parts = [_INTRODUCTION]
     for draft in dict.fromkeys(record.draft for record in required):
         records = [record for record in required if record.draft == draft]

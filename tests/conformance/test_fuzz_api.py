@@ -1,4 +1,4 @@
-"""A small part of the fuzzing of the HTTP surface: the same examples each time, a fake engine."""
+"""A small part of the fuzzing of the HTTP API, with fixed examples and a fake engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHUNKS = ("ChatCompletionChunk", "CompletionChunk", "ResponseEvent", "MessageEve
 
 
 def complaint(document: Any, url: str, path: str, body: dict[str, Any]) -> str:
-    """What schemathesis says about the answer to a body; "" where it is as documented."""
+    """The error that schemathesis reports for the answer to a body; "" if it is as documented."""
     operation = schemathesis.openapi.from_dict(document)[path]["POST"]
     case = operation.Case(body={"model": "demo", **body}, media_type="application/json")
     response = case.call(base_url=url)
@@ -47,7 +47,7 @@ def complaint(document: Any, url: str, path: str, body: dict[str, Any]) -> str:
     return ""
 
 
-async def test_events_and_statuses_that_are_not_documented_would_be_found() -> None:
+async def test_undocumented_events_and_statuses_are_found() -> None:
     bench = Bench()
     app = application(bench)
     false = copy.deepcopy(app.openapi())
@@ -56,12 +56,12 @@ async def test_events_and_statuses_that_are_not_documented_would_be_found() -> N
         false["components"]["schemas"][chunk]["required"].append("surplus")
     async with bench.running(), listening(app) as url:
 
-        async def said(document: Any, path: str, body: dict[str, Any]) -> str:
+        async def reported(document: Any, path: str, body: dict[str, Any]) -> str:
             return await asyncio.to_thread(complaint, document, url, path, body)
 
         for path, body in STREAMS.items():
             streamed = {**body, "stream": True}
-            assert await said(app.openapi(), path, streamed) == ""
-            assert "SSE event violates schema" in await said(false, path, streamed)
+            assert await reported(app.openapi(), path, streamed) == ""
+            assert "SSE event violates schema" in await reported(false, path, streamed)
             del false["paths"][path]["post"]["responses"]["400"]
-            assert "Undocumented" in await said(false, path, {**body, "temperature": "hot"})
+            assert "Undocumented" in await reported(false, path, {**body, "temperature": "hot"})

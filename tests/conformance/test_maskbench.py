@@ -15,14 +15,14 @@ def sample() -> list[datasets.Case]:
     return datasets.maskbench()[::60]
 
 
-def trouble(trial: Trial) -> str:
+def problems_of(trial: Trial) -> str:
     if trial.outcome == "crash" or trial.invalid_accepted or trial.wrong_samples:
         return f"{trial.reason} {trial.invalid_accepted} {trial.wrong_samples}"
     return ""
 
 
 def test_a_sample_of_maskbench_is_sound(sample: list[datasets.Case]) -> None:
-    found = {case["id"]: trouble(trials.by_bytes(case)) for case in sample}
+    found = {case["id"]: problems_of(trials.by_bytes(case)) for case in sample}
     assert {name: text for name, text in found.items() if text} == {}
 
 
@@ -32,14 +32,14 @@ def test_a_sample_of_maskbench_is_followed_by_masks(name: str, sample: list[data
     engine = Leapjson(real)
     for case in sample[::4]:
         trial = trials.with_masks(engine, real, case)
-        assert trouble(trial) == "", case["id"]
+        assert problems_of(trial) == "", case["id"]
         bytes_say = trials.by_bytes(case)
         assert trial.outcome == bytes_say.outcome
         assert trial.valid_rejected == bytes_say.valid_rejected, case["id"]
 
 
 @pytest.mark.parametrize("name", ["Github_hard---o66683", "Github_medium---o9906"])
-def test_patterns_with_marks_of_json_are_followed_where_rules_are_behind(name: str) -> None:
+def test_patterns_with_json_punctuation_are_followed_before_recursive_rules(name: str) -> None:
     [case] = [case for case in datasets.maskbench() if case["id"] == name]
     trial = trials.with_masks(Leapjson(tokenizer("gpt2")), tokenizer("gpt2"), case)
     assert trial.outcome == "compiled", trial.reason

@@ -11,7 +11,7 @@ from tools import datasets
 
 
 def wrong_texts(probe: dict[str, Any]) -> list[str]:
-    """Instances on which we are wrong; raises what compiling raises."""
+    """Instances with a wrong result. Raises what compiling raises."""
     try:
         walker = Walker.of(JsonSchema(probe["schema"]))
     except UnsatisfiableSchema:
@@ -29,7 +29,7 @@ def wrong_texts(probe: dict[str, Any]) -> list[str]:
 
 
 def _repeats_a_key(text: str) -> bool:
-    """Whether the text differs from its value by a key that comes twice."""
+    """Whether an object in the text has a key twice."""
     repeated = []
 
     def note(members: list[tuple[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Real tokenizers, as each library wants them."""
+"""Real tokenizers, in the form that each library needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENDS = {"gpt2": "<|endoftext|>", "llama3_2": "<|end_of_text|>", "qwen2_5": "<|e
 
 @dataclass(frozen=True, slots=True)
 class RealTokenizer:
-    """One of ``datasets.tokenizers``."""
+    """One of the tokenizers of ``datasets.tokenizers``."""
 
     json: str
     """The text of ``tokenizer.json``."""
@@ -32,7 +32,7 @@ class RealTokenizer:
 
 @lru_cache(maxsize=3)
 def tokenizer(name: str) -> RealTokenizer:
-    """A tokenizer by its name."""
+    """The tokenizer with this name."""
     text = datasets.tokenizer_json(datasets.tokenizers()[name]).decode()
     content = json.loads(text)
     end = next(t["id"] for t in content["added_tokens"] if t["content"] == _ENDS[name])

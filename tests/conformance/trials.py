@@ -1,4 +1,4 @@
-"""What one engine, or our language by itself, makes of one schema of MaskBench."""
+"""Runs one schema of MaskBench through an engine, or through our language by itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tools.datasets import Case
 
 @dataclass
 class Trial:
-    """An engine's record on one schema. Times in nanoseconds; instances by their place.
+    """The result of an engine on one schema. Times are in nanoseconds, instances are indices.
 
     ``outcome``: ``compiled``, ``refused``, ``crash`` or ``time-out``.
     """
@@ -44,19 +44,19 @@ class Trial:
     accepts: list[int] = field(default_factory=list)
     valid_rejected: list[int] = field(default_factory=list)
     other_order: list[int] = field(default_factory=list)
-    """Those of ``valid_rejected`` that are accepted with their keys in another order."""
+    """Instances of ``valid_rejected`` that are accepted with their keys in another order."""
     invalid_accepted: list[int] = field(default_factory=list)
     wrong_samples: list[str] = field(default_factory=list)
     """Texts of our language that the ``jsonschema`` library finds invalid."""
 
     @property
     def passed(self) -> bool:
-        """Compiled, every valid instance accepted, every invalid one rejected."""
+        """Compiled or unsatisfiable; every valid instance accepted, every invalid one rejected."""
         right = not self.valid_rejected and not self.invalid_accepted
         return right and (self.outcome == "compiled" or self.unsatisfiable)
 
     def as_json(self) -> dict[str, Any]:
-        """Without the single times, which are many."""
+        """As JSON, with the sum of each list of times instead of the list."""
         kept = asdict(self)
         for times in ("first_masks", "second_masks", "accepts"):
             kept[times] = sum(kept[times])
@@ -64,7 +64,7 @@ class Trial:
 
 
 def dumps(value: Any) -> str:
-    """``value`` in the form answers have."""
+    """``value`` in the JSON form of answers."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -76,7 +76,7 @@ def with_masks(engine: Engine, tokenizer: RealTokenizer, case: Case) -> Trial:
         start = engine.compile(case["schema"])
     except Refused as refusal:
         return _refused(case, refusal.reason, refusal.keyword, refusal.unsatisfiable)
-    except Exception as error:  # what the benchmark is there to find
+    except Exception as error:  # the benchmark looks for crashes
         return Trial("crash", reason=repr(error))
     trial = Trial("compiled")
     trial.compile_cpu = time.process_time_ns() - cpu
@@ -98,7 +98,7 @@ def with_masks(engine: Engine, tokenizer: RealTokenizer, case: Case) -> Trial:
 def _follow(
     matcher: Matcher, tokens: list[int], end: int, masks: list[int], accepts: list[int]
 ) -> bool:
-    """Whether ``tokens`` and then the end of sequence are allowed; notes what each step cost."""
+    """Whether ``tokens`` and then the end of sequence are allowed; appends the step times."""
     clock = time.perf_counter_ns
     for token in tokens:
         before = clock()
@@ -119,7 +119,7 @@ def _follow(
 
 
 def by_bytes(case: Case) -> Trial:
-    """Our language alone, without a vocabulary: instances in any key order, and random texts."""
+    """Try our language without a vocabulary: instances in any key order, and random texts."""
     wall, cpu = time.perf_counter_ns(), time.process_time_ns()
     try:
         walker = Walker.of(JsonSchema(case["schema"]))
@@ -129,7 +129,7 @@ def by_bytes(case: Case) -> Trial:
         keyword = error.keyword if isinstance(error, UnsupportedSchema) else error.code
         nothing = isinstance(error, UnsatisfiableSchema)
         return _refused(case, str(error), keyword, nothing)
-    except Exception as error:  # what the pass is there to find
+    except Exception as error:  # the pass looks for crashes
         return Trial("crash", reason=repr(error))
     trial = Trial("compiled")
     trial.compile_cpu = time.process_time_ns() - cpu
@@ -166,7 +166,7 @@ def _refused(case: Case, reason: str, keyword: str, unsatisfiable: bool) -> Tria
 def validator_of(schema: Any) -> Any:
     """The ``jsonschema`` library's validator of a schema, by its ``$schema``, formats asserted.
 
-    Its ``multipleOf`` divides floats, to which 0.07 is no multiple of 0.01; here it is exact.
+    The library's ``multipleOf`` divides floats, so 0.07 is no multiple of 0.01; here it is exact.
     """
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     exact = jsonschema.validators.extend(kind, {"multipleOf": _multiple_of})

@@ -1,9 +1,9 @@
-"""Is our language right about an instance, given that answers have one written form?
+"""Judges our language on one instance, given that answers have one spelling of each value.
 
 JSON has many spellings of a value, and answers use few of them: integers without a fraction of
 zeros, numbers with a bounded number of digits, object members in the order of ``properties``. A
-valid instance may be missing for that reason alone; each such reason has a name here and is shown
-to be the only one, by trying again without it.
+valid instance may be rejected for its spelling alone. Each such reason is a ``Verdict`` here; a
+second try without the reason proves that it is the only one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 
 _DIGITS = 400
-"""More digits than any finite float has before its point."""
+"""More digits than any finite float has before the decimal point."""
 
 
 class Verdict(StrEnum):
-    """What came of one instance."""
+    """The result for one instance."""
 
     RIGHT = "right"
     REFUSED = "refused"
@@ -43,7 +43,7 @@ def judge(schema: Any, instance: Any, *, valid: bool, walker: Walker | None) -> 
     accepted = walker is not None and accepts(walker, instance)
     plain = plainly_spelled(instance)
     if not valid:
-        if "draft-04" not in json.dumps(schema):  # where 1.0 is no integer, and 1 is one
+        if "draft-04" not in json.dumps(schema):  # there 1 is an integer, but not 1.0
             accepted = accepted or (walker is not None and accepts(walker, plain))
         return Verdict.WRONG if accepted else Verdict.RIGHT
     if accepted:
@@ -66,16 +66,16 @@ def judge(schema: Any, instance: Any, *, valid: bool, walker: Walker | None) -> 
 
 
 def refusal(error: ConstraintError) -> str | None:
-    """The keyword by which a schema was refused; None if it was not a refusal."""
+    """The keyword for which a schema was refused; None if it was not a refusal."""
     if isinstance(error, UnsupportedSchema):
         return error.keyword
     return "(limits)" if isinstance(error, ConstraintTooComplex) else None
 
 
 def accepts(walker: Walker, instance: Any) -> bool:
-    """Whether the language has the instance, its members in whatever order it asks for.
+    """Whether the language has the instance, with its members in some order.
 
-    False as well where too many orders would have to be tried.
+    Also false if there are too many orders to try.
     """
     try:
         return walker.accepts_value(instance) or walker.accepts_in_some_order(instance)
@@ -84,7 +84,7 @@ def accepts(walker: Walker, instance: Any) -> bool:
 
 
 def plainly_spelled(instance: Any) -> Any:
-    """The same value with its numbers as answers write them: 1 for 1.0 and for 1e0, 0 for -0.0."""
+    """The value with its numbers as answers write them: 1 for 1.0 and for 1e0, 0 for -0.0."""
     if isinstance(instance, dict):
         return {name: plainly_spelled(value) for name, value in instance.items()}
     if isinstance(instance, list):
@@ -95,7 +95,7 @@ def plainly_spelled(instance: Any) -> Any:
 
 
 def _respelled(instance: Any) -> Iterator[Any]:
-    """The same value with 1.0 for 1 here and there, as a ``const`` may have it; not too often."""
+    """Variants of the value with 1.0 for 1 in some places, as in a ``const``; a bounded number."""
     if isinstance(instance, (dict, list)):
         keys = list(instance) if isinstance(instance, dict) else range(len(instance))
         parts = (islice(_respelled(instance[key]), 64) for key in keys)
@@ -127,7 +127,7 @@ def without_formats(schema: Any) -> Any:
 
 
 def without_uniqueness(schema: Any) -> Any:
-    """A schema that does not ask for items that differ."""
+    """A schema without ``uniqueItems: true``."""
     if isinstance(schema, dict):
         parts = schema.items()
         return {k: without_uniqueness(v) for k, v in parts if k != "uniqueItems" or v is not True}
@@ -135,7 +135,7 @@ def without_uniqueness(schema: Any) -> Any:
 
 
 def _has_members(instance: Any) -> bool:
-    """Whether an object somewhere has two members or more, which may come in either order."""
+    """Whether some object in the instance has two members or more, in either order."""
     if isinstance(instance, dict):
         return len(instance) > 1 or any(map(_has_members, instance.values()))
     return isinstance(instance, list) and any(map(_has_members, instance))
@@ -149,7 +149,7 @@ def _language_accepts(schema: Any, instance: Any, limits: Limits) -> bool:
 
 
 def _is_extreme(instance: Any) -> bool:
-    """Whether a number is near the ends of what a float holds, where exponents stop short."""
+    """Whether a number is near the limits of floats, beyond the exponents of answers."""
     if isinstance(instance, (dict, list)):
         parts = instance.values() if isinstance(instance, dict) else instance
         return any(_is_extreme(part) for part in parts)
@@ -157,7 +157,7 @@ def _is_extreme(instance: Any) -> bool:
 
 
 def _has_own_dialect(schema: Any) -> bool:
-    """Whether ``$schema`` names none of the published drafts."""
+    """Whether ``$schema`` is there and names none of the published drafts."""
     dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
     return bool(dialect) and not str(dialect).split("//")[-1].startswith("json-schema.org/")
 

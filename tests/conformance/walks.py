@@ -1,9 +1,9 @@
-"""Random walks (law 2) and masks: ``python -m tests.conformance.walks --count 10000``.
+"""Random walks within a budget, and masks: ``python -m tests.conformance.walks --count 10000``.
 
-A walk takes a random schema, one of the tokenizers and a random budget that is enough, draws every
-token from the budget's mask and must end whole, within the budget and valid to the ``jsonschema``
-library. With ``--masks``, states are drawn on the way at which the mask must equal brute force: the
-bytes of every token of the vocabulary, tried on the expression itself.
+A walk takes a schema of MaskBench, one of the tokenizers and a random sufficient budget, and draws
+every token from the mask under the budget. The answer must be complete within the budget and valid
+by the ``jsonschema`` library. With ``--masks``, every other walk compares the mask of one state
+with brute force: the bytes of every token of the vocabulary, tried on the expression itself.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tests.conformance.trials import validator_of
 from tools import datasets
 
 WALKS = 10
-"""Walks over one schema, so that later ones meet memoised masks."""
+"""Walks over one schema, so that later ones use memoised masks."""
 LONGEST = 600
-"""Schemas whose shortest answer takes more tokens are left out: they only cost time."""
+"""Schemas whose shortest answer has more tokens are skipped, to save time."""
 
 
 @dataclass
 class Report:
-    """What walks over one schema, or over many, came to."""
+    """The results of walks over one schema, or over many."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -55,9 +55,9 @@ class Report:
 
 
 class BruteForce:
-    """The mask of a state by trying every token on its expression, byte by byte.
+    """Computes the mask of a state by trying every token on its expression, byte by byte.
 
-    Tokens are tried in order, so that a beginning they share is stepped through once.
+    Tokens are tried in sorted order, so that a shared prefix is stepped through once.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -101,7 +101,7 @@ def walk(
     rng: random.Random,
     check: BruteForce | None = None,
 ) -> Iterator[str]:
-    """One walk; what is wrong with it. With ``check``, compares one mask on the way."""
+    """Do one walk and yield its errors. With ``check``, compare one mask on the way."""
     state = constraint.start()
     needed = state.shortest_tokens()
     budget = needed + rng.choice([0, 0, 1, 2, 3, 5, 10, 30, 100])
@@ -126,7 +126,7 @@ def walk(
         answer += vocabulary.token_bytes[token] or b""
         left -= 1
     if not state.is_complete:
-        yield f"a budget of {budget} (needed: {needed}) cuts {bytes(answer)!r}"
+        yield f"a budget of {budget} (needed: {needed}) truncates {bytes(answer)!r}"
         return
     yield from _invalid(schema, bytes(answer))
 
@@ -140,7 +140,7 @@ def _compare(
     found = {int(token) for token in tokens_of(state.mask())}
     if found != expected:
         missing, extra = sorted(expected - found)[:5], sorted(found - expected)[:5]
-        yield f"the mask after {answer!r} lacks {missing} and has {extra} too much"
+        yield f"the mask after {answer!r} lacks {missing} and has {extra} in excess"
 
 
 def _invalid(schema: Any, answer: bytes) -> Iterator[str]:
@@ -165,7 +165,7 @@ def walks(
     times: int = WALKS,
     check: BruteForce | None = None,
 ) -> Report:
-    """Some walks over one schema; every other one compares a mask if there is a ``check``."""
+    """Several walks over one schema; every other one compares a mask if there is a ``check``."""
     report = Report()
     try:
         constraint = compiler.compile(JsonSchema(schema))
@@ -227,11 +227,11 @@ def _run(task: _Task) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.walks")
-    parser.add_argument("--count", type=int, default=10_000, help="walks")
+    parser.add_argument("--count", type=int, default=10_000, help="number of walks")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tokenizers", nargs="+", choices=datasets.tokenizers())
     parser.add_argument("--masks", action="store_true", help="compare masks with brute force")
-    parser.add_argument("--seconds", type=int, default=60, help="limit for one schema")
+    parser.add_argument("--seconds", type=int, default=60, help="time limit per schema")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
     names = options.tokenizers or list(datasets.tokenizers())

@@ -1,7 +1,7 @@
 """Worker processes that can be killed: one task at a time each, with a time limit.
 
-Workers are forked, so what a task needs (engines with their tables over a vocabulary) is made once
-and a killed worker is replaced at once.
+Workers are forked, so the engines and their tables over a vocabulary are built once, and a killed
+worker is replaced quickly.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class _Worker:
     pipe: Connection
     task: int | None = None
     ahead: list[str] = field(default_factory=list)
-    """Judges of the task that have not answered yet; the first is at work since ``since``."""
+    """Judges of the task without a result yet; the first has been running since ``since``."""
     since: float = 0.0
 
 
 def run(
     cases: Sequence[Case], judges: Mapping[str, Judge], *, workers: int, seconds: float
 ) -> Iterator[tuple[int, str, Trial]]:
-    """What every judge says of every case: (place of the case, name of the judge, trial).
+    """Yields each judge's result on each case: (index of the case, name of the judge, trial).
 
-    The judges of a case work one after the other in the same process, so their times compare. One
-    that takes longer than ``seconds`` is killed and counts as ``time-out``; one that takes its
-    process down counts as ``crash``.
+    The judges of a case run one after the other in one process, so their times are comparable. A
+    judge that takes longer than ``seconds`` is killed and counts as ``time-out``; one that ends its
+    process counts as ``crash``.
     """
     waiting = list(range(len(cases)))[::-1]
     spawn: Callable[[], _Worker] = lambda: _spawn(cases, judges)  # noqa: E731
@@ -78,7 +78,7 @@ def _spawn(cases: Sequence[Case], judges: Mapping[str, Judge]) -> _Worker:
 
 
 def _serve(pipe: Connection, cases: Sequence[Case], judges: Mapping[str, Judge]) -> None:
-    gc.freeze()  # tables of the parent are no work for this process's collector
+    gc.freeze()  # keeps the parent's tables out of garbage collection
     while True:
         task: tuple[int, list[str]] = pipe.recv()
         for name in task[1]:
@@ -95,13 +95,13 @@ def _receive(worker: _Worker) -> Trial:
         trial: Any = worker.pipe.recv()
     except (EOFError, ConnectionResetError):
         worker.process.join()
-        return Trial("crash", reason=f"the process ended with {worker.process.exitcode}")
+        return Trial("crash", reason=f"the process exited with code {worker.process.exitcode}")
     assert isinstance(trial, Trial)
     return trial
 
 
 def _replace(worker: _Worker, spawn: Callable[[], _Worker]) -> _Worker:
-    """A fresh worker that goes on with the judges that have not answered."""
+    """A new worker, which continues with the judges that have no result yet."""
     task, ahead = worker.task, worker.ahead
     _stop(worker)
     fresh = spawn()

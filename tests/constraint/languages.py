@@ -1,4 +1,4 @@
-"""Oracles for expressions: their strings up to a length, by set algebra, and random ones."""
+"""Oracles for expressions: their strings up to a length by set algebra, and random expressions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST = 4
 UNIVERSE = frozenset(
     bytes(letters) for size in range(LONGEST + 1) for letters in product(ALPHABET, repeat=size)
 )
-"""All strings of up to four letters; the oracle knows a language by its part in here."""
+"""All strings of up to four letters; the oracle knows a language by its subset of these."""
 
 Recipe = tuple[object, ...]
 """How to build an expression: (form, operands...)."""
@@ -42,7 +42,7 @@ def recipes() -> st.SearchStrategy[Recipe]:
 
 
 def build(pool: ExpressionPool, recipe: Recipe) -> Expression:
-    """The expression of a recipe, through the pool's constructors."""
+    """The expression of a recipe, built by the pool's constructors."""
     form, *operands = recipe
     if form == "byte":
         return pool.byte(sum(1 << byte for byte in operands[0]))  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def strings(recipe: Recipe) -> frozenset[bytes]:
 
 
 def accepts(pool: ExpressionPool, expression: Expression, text: bytes) -> bool:
-    """Whether a string is in a language without rules, by trying every way to split it."""
+    """Whether a string is in a language without rules; tries every way to split it."""
     kind, operand = pool.kinds[expression], pool.operands[expression]
     if kind == Kind.EMPTY:
         return False

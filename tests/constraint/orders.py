@@ -1,4 +1,4 @@
-"""Is a value in a language with its members in some order?"""
+"""Searches an order of a value's object members in which the value is in a language."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from app.constraint.language.expressions import Expression
 _Left = TypeVar("_Left")
 
 Here = Expression | Place
-"""Where a text stands: an expression, or a place where it matters what was said."""
+"""The state after a text: an expression, or a place if it matters which texts were seen."""
 
 
 class Steps(Protocol):
-    """A language, byte by byte."""
+    """A language that is followed byte by byte."""
 
     @property
     def dead(self) -> Here:
-        """Where nothing can follow."""
+        """The state after which nothing can follow."""
 
     def after(self, here: Here, text: bytes) -> Here: ...
 
@@ -30,11 +30,11 @@ class Steps(Protocol):
 
 
 class OrderSearch:
-    """Tries the orders of one value's members; an expression and a set of names at most once.
+    """Tries orders of one value's members; each pair of a state and a set of names at most once.
 
-    A member that could have come and no longer can has been passed over. So at first only those
-    are taken after which all others still may come, which is the order of ``properties`` without
-    any trying. Then all are tried, those first that pass over few.
+    A member is passed over if it could have come before and no longer can. The first search only
+    takes members that pass over no other: the order of ``properties``, found without backtracking.
+    The second search takes all members, those first that pass over few.
     """
 
     def __init__(self, steps: Steps, patience: int) -> None:
@@ -48,7 +48,7 @@ class OrderSearch:
     def finds(self, root: Here, value: Any) -> bool:
         """Whether some order of the members is in the language of ``root``.
 
-        False as well where neither of the two ways finds one within ``patience`` members.
+        Also false if neither search finds one within ``patience`` members.
         """
         for self._may_pass_over in (False, True):
             self._steps = 0
@@ -57,7 +57,7 @@ class OrderSearch:
         return False
 
     def _ends(self, here: Here, value: Any) -> Iterator[Here]:
-        """Where the texts of ``value`` lead from ``here``."""
+        """The states after ``value``, from ``here``."""
         if here == self._dead:
             return
         if isinstance(value, dict) and value:
@@ -66,7 +66,7 @@ class OrderSearch:
         elif isinstance(value, list) and value:
             yield from self._after_items(self._step(here, "["), value, 0, set())
         else:
-            plain = isinstance(value, float)  # a subclass may know a spelling without an exponent
+            plain = isinstance(value, float)  # a subclass may write it without an exponent
             yield self._step(here, repr(value) if plain else json.dumps(value, ensure_ascii=False))
 
     def _after_members(
@@ -76,7 +76,7 @@ class OrderSearch:
         left: frozenset[str],
         seen: set[tuple[Here, frozenset[str]]],
     ) -> Iterator[Here]:
-        """Where the members that are ``left``, and the end, lead from ``here``."""
+        """The states after the members that are ``left`` and the closing brace, from ``here``."""
         if self._is_known(here, left, seen):
             return
         if not left:
@@ -105,7 +105,7 @@ class OrderSearch:
     def _after_items(
         self, here: Here, items: list[Any], place: int, seen: set[tuple[Here, int]]
     ) -> Iterator[Here]:
-        """Where the items from ``place`` on, and the end, lead from ``here``."""
+        """The states after the items from ``place`` on and the closing bracket, from ``here``."""
         if self._is_known(here, place, seen):
             return
         if place == len(items):
@@ -116,7 +116,7 @@ class OrderSearch:
             yield from self._after_items(end, items, place + 1, seen)
 
     def _is_known(self, here: Here, left: _Left, seen: set[tuple[Here, _Left]]) -> bool:
-        """Whether there is nothing new to find; notes the place."""
+        """Whether the search can stop here; records the state if not."""
         self._steps += 1
         if here == self._dead or (here, left) in seen or self._steps > self._patience:
             return True

@@ -1,4 +1,4 @@
-"""Law 2 on random schemas; ``python -m tests.conformance.walks`` does the same at length."""
+"""Walks end valid within their budget; ``python -m tests.conformance.walks`` does more of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PIECES = [
 
 
 def small_vocabulary() -> Vocabulary:
-    """All single bytes, tokens across every border, one end of sequence."""
+    """All single bytes, tokens that cross the borders of JSON syntax, one end of sequence."""
     singles = [bytes([byte]) for byte in range(256)]
     return Vocabulary([*singles, *PIECES, None], eos_ids=[256 + len(PIECES)])
 
@@ -45,7 +45,7 @@ def test_every_walk_over_random_schemas_ends_valid_within_its_budget() -> None:
     assert total.counts["masks compared"] == 3 * seeds
 
 
-REPEATING_NOTHING = {
+UNIQUE_PARTS = {
     "names": {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 20},
     "many names": {
         "type": "object",
@@ -88,10 +88,10 @@ REPEATING_NOTHING = {
 }
 
 
-@pytest.mark.parametrize("name", REPEATING_NOTHING)
+@pytest.mark.parametrize("name", UNIQUE_PARTS)
 @pytest.mark.parametrize("tokens", ["small", "gpt2"])
-def test_the_number_of_tokens_that_is_told_is_enough(name: str, tokens: str) -> None:
-    schema = REPEATING_NOTHING[name]
+def test_the_number_of_tokens_needed_is_a_sufficient_budget(name: str, tokens: str) -> None:
+    schema = UNIQUE_PARTS[name]
     vocabulary = small_vocabulary() if tokens == "small" else tokenizer("gpt2").vocabulary
     constraint = Compiler(vocabulary).compile(JsonSchema(schema))
     needed = constraint.start().shortest_tokens(3)
@@ -117,7 +117,7 @@ def test_the_number_of_tokens_that_is_told_is_enough(name: str, tokens: str) -> 
     jsonschema.validate(json.loads(answer), schema)
 
 
-def test_of_what_is_too_long_to_be_spelled_a_number_that_suffices_is_told() -> None:
+def test_the_budget_reported_for_a_very_long_answer_is_sufficient() -> None:
     for size in (70_000, 400_000):
         schema = JsonSchema({"type": "string", "minLength": size})
         start = Compiler(small_vocabulary()).compile(schema).start()

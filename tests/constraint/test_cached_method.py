@@ -1,4 +1,4 @@
-"""Methods that remember what they found, with their object."""
+"""Methods whose results are cached with their object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_each_object_is_asked_once_for_the_same_arguments() -> None:
     assert (first.asked, second.asked) == ([4], [4])
 
 
-def test_no_result_is_remembered_too_and_named_arguments_count() -> None:
+def test_none_is_cached_and_keyword_arguments_are_part_of_the_key() -> None:
     halves = _Halves()
     assert [halves.half(5), halves.half(5), halves.half(5, up=True)] == [None, None, 3]
     assert halves.asked == [5, 5]

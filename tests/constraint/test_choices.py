@@ -1,4 +1,4 @@
-"""Choices: the ways on from a place of an answer, where these are few."""
+"""Choices: the continuations at a position of an answer where they are few."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_enum_is_a_choice_of_whole_values() -> None:
     ]
 
 
-def test_a_number_that_could_go_on_is_told_by_what_follows_it() -> None:
+def test_a_number_that_is_a_prefix_of_another_includes_the_text_after_it() -> None:
     schema = an_object(a={"enum": [1, 12, 3]})
     assert ways(schema, '{"a":') == [
         ("value", "1", [" 1}"]),
@@ -108,7 +108,7 @@ def test_a_set_beyond_the_bounds_is_one_way(schema: Any) -> None:
 @pytest.mark.parametrize(
     "pattern", ["^[a-z]{1,20}$", "^[a-zA-Z0-9_]+$", "^([01]{3}-){9}x$", "^.*$"]
 )
-def test_it_takes_little_to_see_that_there_are_too_many(pattern: str) -> None:
+def test_too_many_values_are_detected_with_little_work(pattern: str) -> None:
     compiled = COMPILER.compile(JsonSchema({"type": "string", "pattern": pattern}))
     found = compiled.start().choice(Place.VALUE)
     assert found is not None
@@ -116,7 +116,7 @@ def test_it_takes_little_to_see_that_there_are_too_many(pattern: str) -> None:
     assert compiled.automaton.derivatives.work < 5000
 
 
-def test_which_key_comes_and_whether_one_does() -> None:
+def test_the_next_key_and_the_end_of_an_object_are_a_choice() -> None:
     schema = an_object(False, a={"const": 1}, b={"const": 2}, c={"const": 3})
     assert ways(schema, "{") == [
         ("key", '"a"', ['"a"']),
@@ -133,7 +133,7 @@ def test_which_key_comes_and_whether_one_does() -> None:
     assert ways(free, "{") == [("any key", "", ['"']), ("end", "", ["}"])]
 
 
-def test_which_branch_of_a_union_is_told_where_they_part() -> None:
+def test_the_branches_of_a_union_are_a_choice_where_they_differ() -> None:
     cat = an_object(kind={"const": "cat"}, lives={"const": 9})
     dog = an_object(kind={"const": "dog"})
     schema = {"anyOf": [cat, dog]}
@@ -143,7 +143,7 @@ def test_which_branch_of_a_union_is_told_where_they_part() -> None:
     ]
 
 
-def test_what_is_no_value_leaves_a_choice_open() -> None:
+def test_a_continuation_that_is_no_value_leaves_a_choice_open() -> None:
     value = JsonSchema({"enum": [True, 5]})
     both = Composite(Either((value, FixedText("<tool_call>"))))
     state = COMPILER.compile(both).start()
@@ -153,13 +153,13 @@ def test_what_is_no_value_leaves_a_choice_open() -> None:
     assert found.is_open
 
 
-def test_whether_a_list_goes_on() -> None:
+def test_the_next_item_and_the_end_of_a_list_are_a_choice() -> None:
     schema = {"type": "array", "items": {"enum": ["a", 1]}}
     assert ways(schema, "[") == [("item", "", ['"', "1"]), ("end", "", ["]"])]
     assert ways(schema, "[1") == [("item", "", [","]), ("end", "", ["]"])]
     first = after(schema, "[").choice(Place.VALUE)
     assert first is not None
-    assert first.is_open, "the list may have been empty"
+    assert first.is_open, "the list could be empty"
 
 
 def test_after_a_number_its_digits_may_go_on() -> None:
@@ -230,7 +230,7 @@ def test_a_schema_may_want_a_value_drawn_as_a_whole() -> None:
     assert not after(an_object(b={"enum": ["a", "c"]}), "").has_exact_choices
 
 
-def test_a_mark_that_says_nothing_is_refused() -> None:
+def test_an_x_choice_without_a_finite_set_is_refused() -> None:
     with pytest.raises(UnsupportedSchema, match="x-choice"):
         after(an_object(a={"type": "string", "x-choice": "exact"}), "")
     with pytest.raises(UnsupportedSchema, match="x-choice"):
@@ -263,14 +263,14 @@ STRINGS = {
         ('[{"a": false}, {"a": true}, ', ["a", "ab", 1, 12]),
     ],
 )
-def test_where_items_differ_what_was_said_is_no_way(text: str, expected: list[Any]) -> None:
+def test_earlier_items_of_a_unique_list_are_no_ways(text: str, expected: list[Any]) -> None:
     found = after(UNIQUE, text).choice(Place.VALUE)
     assert found is not None
     told = [json.loads(way.text) if way.text else "{" for way in found.ways]
     assert Counter(map(json.dumps, told)) == Counter(map(json.dumps, expected))
 
 
-def test_strings_of_which_some_were_said_are_one_way() -> None:
+def test_strings_of_which_some_are_used_are_one_way() -> None:
     found = after(STRINGS, '["a", null, ').choice(Place.VALUE)
     assert found is not None
     assert [(way.kind, way.text) for way in found.ways] == [("string", b"")]

@@ -117,7 +117,7 @@ FREED: list[tuple[ConstraintSpec, bytes]] = [
 def test_a_constraint_is_freed_without_the_garbage_collector(
     spec: ConstraintSpec, answer: bytes
 ) -> None:
-    """The server hides programs from the collector, so a cycle would never be freed."""
+    """The server hides programs from the garbage collector, so a cycle would never be freed."""
     compiler = Compiler(ByteVocabulary())
     program = pickle.dumps(compile_program(spec, compiler.limits))
 
@@ -133,14 +133,14 @@ def test_a_constraint_is_freed_without_the_garbage_collector(
             state.accept_bytes(bytes([byte]))
         assert state.is_complete
 
-    answered()  # what the process keeps is there now
+    answered()  # creates what the process caches
     gc.collect()
     gc.disable()
     try:
         before = gc.get_objects()
         known = set(map(id, before))
         answered()
-        # Not what a collection finds: closing a generator ends a cycle through it.
+        # A collection does not show all cycles: closing a generator ends a cycle through it.
         new = [each for each in gc.get_objects() if id(each) not in known]
         left = {type(each).__qualname__ for each in new if "app." in type(each).__module__}
     finally:

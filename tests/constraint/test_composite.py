@@ -1,4 +1,4 @@
-"""Composite grammars against a recogniser that tries every way to split a text."""
+"""Composite grammars, compared with a recogniser that tries every way to split a text."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ TOOLS = (("get_weather", WEATHER), ("get_tree", TREE))
 
 
 def ends(part: Part, text: str, start: int) -> set[int]:
-    """Where a text of ``part`` that begins at ``start`` may end."""
+    """The positions at which a text of ``part`` that begins at ``start`` may end."""
     match part:
         case FixedText(wanted):
             return {start + len(wanted)} if text.startswith(wanted, start) else set()
@@ -262,7 +262,7 @@ def test_equal_composites_have_one_cache_key_and_different_ones_have_not() -> No
         (Repeated(Repeated(FixedText("a"), ",", 0, 1_000), "", 0, 1_000), ConstraintTooComplex),
     ],
 )
-def test_what_cannot_be_is_refused(part: Part, error: type[Exception]) -> None:
+def test_impossible_parts_are_refused(part: Part, error: type[Exception]) -> None:
     with pytest.raises(error):
         compile_program(Composite(part))
 
@@ -347,7 +347,7 @@ def compiler() -> Compiler:
 def biased_walk(
     constraint: CompiledConstraint, vocabulary: Vocabulary, rng: random.Random, check: BruteForce
 ) -> str:
-    """The answer of a walk within a budget that likes long tokens; compares a mask on the way."""
+    """The answer of a walk within a budget that prefers long tokens; compares one mask."""
     state = constraint.start()
     left = state.shortest_tokens() + rng.choice([0, 1, 2, 5, 15, 40])
     answer = b""
@@ -381,7 +381,7 @@ def test_every_walk_within_its_budget_ends_in_a_text_of_the_composite(
     answers = {biased_walk(constraint, vocabulary, random.Random(s), check) for s in range(60)}
     assert all(matches(composite.root, answer) for answer in answers)
     assert len({len(answer) for answer in answers}) > 10
-    assert sum("}" in answer or "</f>" in answer for answer in answers) > 5, "none had a call"
+    assert sum("}" in answer or "</f>" in answer for answer in answers) > 5, "too few have a call"
 
 
 @pytest.mark.parametrize("build", STRUCTURES, ids=lambda build: build.__name__)
@@ -422,7 +422,7 @@ def test_known_answers_of_tool_calls_are_admitted_and_broken_ones_are_not() -> N
     assert not plain.accepts('{"name": "get_weather", "parameters": {"city": "Oslo"}} and more')
 
 
-def test_what_a_mark_decides_is_forced_up_to_the_next_choice(compiler: Compiler) -> None:
+def test_text_after_a_mark_is_forced_up_to_the_next_choice(compiler: Compiler) -> None:
     state = compiler.compile(hermes()).start()
     state.accept_bytes(b"Hi <tool_call>")
     assert state.forced() == b'\n{"name": "get_'
@@ -451,7 +451,7 @@ def test_an_error_names_the_part_it_is_about_also_after_pickling() -> None:
     again = pickle.loads(pickle.dumps(unsupported.value))
     assert str(again) == again.message == str(unsupported.value)
     assert again.keyword == unsupported.value.keyword
-    # Without a name it would only drop out of the alternatives.
+    # An impossible alternative without a subject is only dropped.
     with pytest.raises(UnsatisfiableSchema, match="the function 'f': no value") as impossible:
         compile_program(call(False))
     assert str(pickle.loads(pickle.dumps(impossible.value))) == str(impossible.value)

@@ -1,4 +1,4 @@
-"""What is said of a schema that nothing satisfies."""
+"""Errors for schemas that nothing satisfies."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_error_names_the_smallest_empty_subschema_and_what_clashes_in_it(
 
 
 def buried(clash: Any, rng: random.Random) -> tuple[Any, str]:
-    """A schema that has ``clash`` somewhere in it, where it has to hold, and the pointer to it."""
+    """A schema with ``clash`` at a place where it must hold, and the pointer to it."""
     schema, pointer = clash, ""
     definitions: dict[str, Any] = {}
     for depth in range(rng.randrange(4)):
@@ -118,7 +118,7 @@ def random_leaf(rng: random.Random) -> Any:
     return rng.choice([{"type": "string"}, {"type": "integer", "minimum": 3}, {"enum": [1, "a"]}])
 
 
-def test_what_is_named_is_empty_by_itself_and_can_be_relaxed() -> None:
+def test_the_named_subschema_is_empty_by_itself_and_can_be_relaxed() -> None:
     found = 0
     for seed in range(many(400, 16)):
         rng = random.Random(seed)
@@ -140,7 +140,7 @@ def test_a_schema_that_something_satisfies_has_no_contradiction() -> None:
     assert message_of(False).pointer is None
 
 
-def test_of_a_large_schema_the_place_is_found_in_few_trials() -> None:
+def test_a_contradiction_in_a_large_schema_is_found_in_few_trials() -> None:
     tree: Any = {"type": "string"}
     for depth in range(5):
         tree = {"type": "object", "properties": {f"{depth}{n}": tree for n in range(3)}}
@@ -163,7 +163,7 @@ def test_an_anyof_without_a_way_names_one_and_a_recursion_without_end_is_one() -
 
 
 def test_an_empty_alternative_alone_is_not_the_cause() -> None:
-    """Nor is ``oneOf`` taken for the ``anyOf`` that was beside it."""
+    """``oneOf`` is not mistaken for the ``anyOf`` beside it, either."""
     void = {"required": ["a"], "const": [], "minItems": 2}
     schema = {"anyOf": [{"const": 1}, {"const": 2}], "oneOf": [{"const": 3}, void]}
     with pytest.raises(UnsatisfiableSchema) as raised:

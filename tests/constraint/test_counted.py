@@ -1,4 +1,4 @@
-"""Patterns within a number of characters, words that are counted, and what is behind heads."""
+"""Patterns with bounds on characters, counted words, and texts after heads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def vocabulary() -> Vocabulary:
 
 
 def words(most: int, longest: int, *, fewest: int = 0, shortest: int = 0) -> dict[str, Any]:
-    """A string of so many words, and so many characters."""
+    """A string with bounds on its number of words and of characters."""
     pattern = rf"^(?:\S+\s+){{{fewest},{most - 1}}}\S+$"
     return {"type": "string", "pattern": pattern, "maxLength": longest, "minLength": shortest}
 
@@ -88,7 +88,7 @@ def test_masks_are_those_of_brute_force(name: str) -> None:
         state = constraint.start()
         for _ in range(25):
             here = constraint.automaton.expression(state.state_id)
-            language = tokens_of(constraint.masks.mask(state.state_id))  # names may come again
+            language = tokens_of(constraint.masks.mask(state.state_id))  # ignores names seen
             assert set(language.tolist()) == check.tokens(constraint.automaton.derivatives, here)
             token = int(rng.choice(tokens_of(state.mask())))
             if token in tokens.eos_ids:
@@ -163,7 +163,7 @@ LARGE = {
 
 
 def followed(constraint: CompiledConstraint, tokens: Vocabulary, text: bytes) -> int:
-    """Follow ``text`` in short tokens; the most work that any mask took."""
+    """Follow ``text`` in tokens of at most 8 bytes; returns the most work of a mask."""
     state = constraint.start()
     longest = {data: i for i, data in enumerate(tokens.token_bytes) if data}
     derivatives = constraint.automaton.derivatives

@@ -1,4 +1,4 @@
-"""Room on Python's stack for deep recursion."""
+"""Room on Python's stack for deep recursion: ``with_room_on_stack``."""
 
 from __future__ import annotations
 

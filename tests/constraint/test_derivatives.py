@@ -31,7 +31,7 @@ def measured(pool: ExpressionPool, max_search: int = 20_000) -> Derivatives:
 
 
 def contains(derivatives: Derivatives, expression: int, text: bytes) -> bool:
-    """Membership by derivatives: one after each byte, then whether the rest may be empty."""
+    """Whether ``text`` is in the language: a derivative for each byte, then nullability."""
     for byte in text:
         targets = [target for bits, target in derivatives.row(expression) if bits >> byte & 1]
         if not targets:
@@ -52,7 +52,7 @@ def test_derivatives_agree_with_set_algebra_on_every_short_string(recipe: Recipe
         assert accepts(pool, expression, text) == (text in expected)
 
 
-def test_derivatives_along_what_may_be_left_out_are_counted() -> None:
+def test_derivatives_along_optional_parts_count_as_work() -> None:
     pool = ExpressionPool()
     letters = [pool.literal(bytes([byte])) for byte in b"abcdefgh"]
     expression = pool.epsilon
@@ -150,7 +150,7 @@ def test_an_intersection_that_nothing_satisfies_is_pruned_from_rows() -> None:
 
 
 def far_apart(pool: ExpressionPool) -> list[Expression]:
-    """Texts that have an "a" at places which are far from their end, each at another one."""
+    """Languages of texts with an "a" at a distance from the end, a different one in each."""
     letters = pool.byte(byte_set(b"ab"))
     return [
         pool.concatenate(pool.repeat(letters), pool.literal(b"a"), pool.repeat(letters, n, n))
@@ -220,7 +220,7 @@ def test_a_repeated_text_is_not_written_where_it_is_far_too_long() -> None:
     assert derivatives.shortest(pool.repeat(pool.literal(b"0, "), 10**4, None)) == b"0, " * 10**4
 
 
-def test_a_string_that_is_known_shows_the_way() -> None:
+def test_a_known_string_replaces_a_search() -> None:
     pool = ExpressionPool()
     derivatives = measured(pool, max_search=20)
     both = pool.intersect(far_apart(pool))
@@ -231,7 +231,7 @@ def test_a_string_that_is_known_shows_the_way() -> None:
 
 
 class Counted(list[int]):
-    """A list that counts how often it is read."""
+    """A list that counts its reads."""
 
     reads = 0
 
@@ -369,7 +369,7 @@ def test_the_length_of_a_long_concatenation_is_found_without_recursion() -> None
     assert derivatives.length(both) == 5_001
 
 
-def test_a_rule_of_which_a_byte_is_a_string_has_length_one_unless_it_holds_nothing_too() -> None:
+def test_a_rule_with_a_string_of_one_byte_has_length_one_unless_it_is_nullable() -> None:
     pool = ExpressionPool()
     value, none = pool.declare_rule(), pool.declare_rule(nullable=True)
     inside = pool.concatenate(pool.literal(b"["), value, pool.literal(b"]"))

@@ -1,4 +1,4 @@
-"""Items that differ: what an answer has said, masks without it, and budgets that are kept."""
+"""Unique items: memory of the items seen, masks without them, and budgets that suffice."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ FINITE: dict[str, tuple[Any, list[Any], int, int]] = {
         3,
     ),
 }
-"""Schema, its items, and from how many to how many of them there are."""
+"""Schema, its possible items, and the minimum and maximum number of items."""
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def compiler(vocabulary: Vocabulary) -> Compiler:
 
 
 def texts_of(name: str) -> Iterator[bytes]:
-    """All answers of a finite schema, one by one."""
+    """All answers of a finite schema, one after the other."""
     schema, items, low, high = FINITE[name]
     validator = jsonschema.Draft202012Validator(schema)
     for size in range(low, high + 1):
@@ -208,7 +208,7 @@ def texts_of(name: str) -> Iterator[bytes]:
 def check_all_masks(
     constraint: CompiledConstraint, vocabulary: Vocabulary, texts: list[bytes]
 ) -> None:
-    """Compare masks along random answers with ``texts``, all answers that there are."""
+    """Compare masks along random answers with ``texts``, the list of all answers."""
     prefixes = {text[:size] for text in texts for size in range(len(text) + 1)}
     spelled = vocabulary.token_bytes
     for seed in range(40):
@@ -254,7 +254,7 @@ def test_every_walk_ends_valid_within_its_budget(
 
 
 class Choosing(random.Random):
-    """Takes tokens that may repeat something, mostly."""
+    """Mostly chooses tokens that may repeat an item."""
 
     def __init__(self, seed: int, likely: set[int]) -> None:
         super().__init__(seed)
@@ -266,7 +266,7 @@ class Choosing(random.Random):
 
 
 def leap(state: AutomatonState) -> None:
-    """What is forced can be said, and leaves an answer that can be finished."""
+    """Forced text can be accepted, and the answer can be completed after it."""
     after = state.copy()
     after.accept_bytes(state.forced())
     after.accept_bytes(after.shortest_completion())
@@ -319,7 +319,7 @@ def follow(constraint: CompiledConstraint, text: str) -> AutomatonState:
         ({}, "[null, null"),
     ],
 )
-def test_equal_items_are_not_said_twice_in_whatever_spelling(
+def test_equal_items_are_not_repeated_in_any_spelling(
     items: Any, text: str, compiler: Compiler
 ) -> None:
     constraint = compiler.compile(JsonSchema(unique(items=items, prefixItems=[items])))
@@ -354,7 +354,7 @@ def test_a_shortest_completion_says_new_items(compiler: Compiler) -> None:
     assert sorted(map(len, answer)) == [0, 1, 1, 1]
 
 
-def test_states_are_those_of_the_schema_however_much_is_said(compiler: Compiler) -> None:
+def test_the_number_of_states_does_not_grow_with_the_items(compiler: Compiler) -> None:
     constraint = compiler.compile(JsonSchema(SCHEMAS["strings"]))
     states = []
     for count in (20, 200):
@@ -406,7 +406,7 @@ def test_a_program_that_was_pickled_still_remembers(compiler: Compiler) -> None:
 
 
 def test_how_much_longer_items_get_is_the_most_of_all_kinds() -> None:
-    """Of 300 numbers ten have one digit and ninety have two; of the first ten each has one."""
+    """Of 300 numbers, ten have one digit and ninety have two; the first ten have one each."""
     pool = ExpressionPool()
     texts = [pool.one_of([str(n).encode() for n in range(stop)]) for stop in (10, 300)]
     for languages in (texts, texts[::-1]):
@@ -433,7 +433,7 @@ def test_a_schema_whose_items_are_too_much_to_count_compiles(
 def test_how_much_longer_items_get_comes_with_the_program(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As that takes up to 0.1 s, and the engine's thread would work it out."""
+    """Otherwise the engine thread would compute it, which takes up to 0.1 s."""
     items = {"anyOf": [{"type": "string"}, {"enum": [5, 70, 800]}, {"type": "boolean"}]}
     data = compile_and_dump(JsonSchema(unique(items=items, minItems=3)), compiler.limits)[1]
 
@@ -474,7 +474,7 @@ def test_a_list_of_more_records_than_there_are_has_no_value() -> None:
         compile_program(JsonSchema(few))
 
 
-def test_a_schema_inside_a_grammar_refuses_what_has_no_list() -> None:
+def test_a_schema_inside_a_grammar_refuses_unlisted_unique_items() -> None:
     grammar = 'start: "x" %json {"type": "array", "uniqueItems": true}'
     with pytest.raises(UnsupportedSchema, match="uniqueItems"):
         compile_program(Grammar(grammar, "lark"))

@@ -121,7 +121,7 @@ def of_format(name: str) -> Walker:
 
 @pytest.mark.parametrize("left", GOOD)
 def test_of_two_formats_a_text_of_one_alone_is_admitted(left: str) -> None:
-    """As the patterns have it; a warning tells where some validators may see it otherwise."""
+    """By our patterns; a warning tells where validators may disagree."""
     texts = {text for name in GOOD for text in GOOD[name] if of_format(left).accepts_value(text)}
     inexact = set()
     for right in GOOD:
@@ -147,7 +147,7 @@ def test_dates_and_date_times_beside_each_other_are_both_written() -> None:
         assert all(walker.accepts_value(text) for text in GOOD[name])
     assert {each.pointer for each in walker.pool.inexact} >= {"/oneOf/1/format"}
     alone = Walker.of(JsonSchema({"type": "string", "not": {"format": "date-time"}}))
-    assert not alone.accepts_value("2020-01-01")  # which one validator takes for a date-time
+    assert not alone.accepts_value("2020-01-01")  # one validator accepts it as a date-time
     assert not alone.pool.inexact
 
 
@@ -187,7 +187,7 @@ def test_random_regular_expressions_compile() -> None:
 
 
 def outside(name: str) -> Walker | None:
-    """What has not the format for sure; None where nothing is sure."""
+    """Strings that certainly lack the format; None if no string certainly does."""
     try:
         return Walker.of(JsonSchema({"type": "string", "not": {"format": name}}))
     except UnsupportedSchema:

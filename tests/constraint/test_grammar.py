@@ -35,7 +35,7 @@ UNIVERSE = ["".join(t) for size in range(LONGEST + 1) for t in product(LETTERS, 
 NAMES = ["root", "x", "y"]
 
 Tree = tuple[Any, ...]
-"""A right side: (form, operands...)."""
+"""The right side of a rule: (form, operands...)."""
 Language = frozenset[str]
 
 
@@ -77,7 +77,7 @@ def joined(left: Language, right: Language) -> Language:
 
 
 def texts_of(tree: Tree, rules: dict[str, Language]) -> Language:
-    """The texts of up to ``LONGEST`` characters, by set algebra over what is known of the rules."""
+    """Texts of up to ``LONGEST`` characters, by set algebra over the known texts of the rules."""
     form, *inside = tree
     if form == "text":
         return frozenset(inside)
@@ -103,7 +103,7 @@ def texts_of(tree: Tree, rules: dict[str, Language]) -> Language:
 
 
 def languages(bodies: dict[str, Tree]) -> dict[str, Language]:
-    """The least fixpoint: what the rules derive, with no thought to recursion."""
+    """The texts that each rule derives: a least fixpoint, so recursion needs no special case."""
     known = dict.fromkeys(bodies, frozenset[str]())
     while True:
         grown = {name: texts_of(body, known) for name, body in bodies.items()}
@@ -126,14 +126,14 @@ def test_a_gbnf_grammar_has_the_texts_that_its_rules_derive(
         assert not expected
     except InvalidSchema:
         assert not all(productive(rules).values())
-    except ConstraintTooComplex:  # too many ways to read one text
+    except ConstraintTooComplex:  # too many derivations of one text
         reject()
     else:
         assert {t for t in UNIVERSE if walker.accepts(t)} == expected, text
 
 
 def productive(bodies: dict[str, Tree]) -> dict[str, bool]:
-    """Which rules derive any text, of whatever length."""
+    """Whether each rule derives any text, of any length."""
     known = dict.fromkeys(bodies, False)
     for _ in bodies:
         known = {name: _has_text(body, known) for name, body in bodies.items()}
@@ -367,7 +367,7 @@ def test_a_regular_expression_matches_what_python_matches(pattern: str, flags: s
         ('"a"', "a rule", "line 1, column 1"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(text: str, reason: str, place: str) -> None:
+def test_an_error_names_its_place_and_quotes_the_line(text: str, reason: str, place: str) -> None:
     with pytest.raises(InvalidSchema) as caught:
         compile_program(Grammar(text))
     assert reason in str(caught.value)
@@ -394,7 +394,7 @@ def test_what_is_wrong_is_said_with_its_place(text: str, reason: str, place: str
         ("root ::= <[1000]>", "token reference"),
     ],
 )
-def test_what_is_not_followed_is_refused_by_name(text: str, what: str) -> None:
+def test_unsupported_syntax_is_refused_by_name(text: str, what: str) -> None:
     with pytest.raises(UnsupportedSchema) as caught:
         compile_program(Grammar(text))
     assert caught.value.keyword == what
@@ -469,7 +469,7 @@ def test_a_grammar_without_any_text_is_unsatisfiable() -> None:
     ],
 )
 def test_a_grammar_whose_readings_multiply_is_refused_when_it_is_compiled(grammar: str) -> None:
-    """The first one took 100 s for 40 tokens."""
+    """The first grammar took 100 s for 40 tokens."""
     with pytest.raises(ConstraintTooComplex, match=r"an ambiguous grammar: after '.*' it has"):
         compile_program(Grammar(grammar))
 

@@ -1,4 +1,4 @@
-"""Tables that a keyword has a row in: a forgotten row would be a keyword that is ignored."""
+"""Every keyword has a row in each table of keywords: a keyword without one would be ignored."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from app.core.specs import JsonSchema
 from app.explain.keywords import _ENFORCED
 
 KEYWORDS = {each for each in FOLLOWED if isinstance(each, str)}
-"""All that say something about a value by themselves."""
+"""All keywords that constrain a value by themselves."""
 REFERENCES = {"$ref", "$dynamicRef", "$recursiveRef"}
-"""Their values and their negations are those of the schemas that they find."""
+"""Their constraints and negations are those of the schemas that they refer to."""
 BESIDE_ANOTHER = {"then", "else", "minContains", "maxContains"}
-"""They say something where ``if`` or ``contains`` is beside them, and are negated with it."""
+"""They only constrain a value together with ``if`` or ``contains``, and are negated with it."""
 ANY_VALUE = {"const", "x-choice"}
 IN_NO_NEGATION = {"additionalItems"}
-"""Older drafts' name, read with ``items``, which is negated."""
+"""Keyword of older drafts; read, and negated, together with ``items``."""
 
 
 def test_each_keyword_has_a_shape() -> None:
@@ -61,7 +61,7 @@ WEAK: dict[str, Any] = {
     "x-grammar": {"syntax": "regex", "definition": "a"},
     "unevaluatedItems": False, "unevaluatedProperties": False,
 }  # fmt: skip
-"""A value of each keyword that some JSON value is not valid against."""
+"""For each keyword, a value with which some JSON value is invalid."""
 REFUSED = {"uniqueItems", "x-verbatim", "x-grammar", "unevaluatedItems", "unevaluatedProperties"}
 
 

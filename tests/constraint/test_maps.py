@@ -1,4 +1,4 @@
-"""Names that a schema leaves open: no object has one twice, and none runs dry of them."""
+"""Undeclared names: no object has a name twice, and no object runs out of possible names."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ FINITE: dict[str, tuple[Any, list[str], int, int]] = {
         2,
     ),
 }
-"""Schema, the names of its booleans, and from how many to how many of them there are."""
+"""Schema, the names of its booleans, and the minimum and maximum number of members."""
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def compiler(vocabulary: Vocabulary) -> Compiler:
 
 
 def pairs_of(text: str | bytes) -> Any:
-    """The value of a text, in which no object has a name twice."""
+    """The parsed ``text``; asserts that no object has a name twice."""
 
     def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
@@ -264,7 +264,7 @@ def test_maps_differ_inside_an_answer_with_text_around_it(compiler: Compiler) ->
         follow(compiler.compile(spec), 'map: {"a": 1, "a"')
 
 
-def test_a_map_inside_a_grammar_is_as_it_was(compiler: Compiler) -> None:
+def test_a_map_inside_a_grammar_may_repeat_names(compiler: Compiler) -> None:
     grammar = 'start: "x" %json {"type": "object", "additionalProperties": {"type": "integer"}}'
     assert follow(compiler.compile(Grammar(grammar, "lark")), 'x{"a": 1, "a": 2}').is_complete
 
@@ -283,7 +283,7 @@ def test_states_are_those_of_the_schema_however_many_names_there_are(compiler: C
     assert states[0] == states[1] < 100
 
 
-def test_drawn_values_leave_what_was_said(compiler: Compiler) -> None:
+def test_a_chosen_value_keeps_the_names_seen(compiler: Compiler) -> None:
     schema = mapping(additionalProperties={"enum": ["x", "xy"]}, minProperties=1)
     state = follow(compiler.compile(JsonSchema(schema)), '{"a": "x", "b": ')
     choice = state.choice(Place.VALUE)
@@ -379,7 +379,7 @@ def test_names_differ_beside_values_that_stand_in_the_prompt(compiler: Compiler)
 
 
 @pytest.mark.parametrize("schema", [{}, mapping(), JsonObject(), mapping(properties={"x": {}})])
-def test_names_differ_in_objects_of_which_a_schema_says_nothing(
+def test_names_differ_in_objects_that_the_schema_leaves_open(
     schema: Any, compiler: Compiler
 ) -> None:
     spec = schema if isinstance(schema, JsonObject) else JsonSchema(schema)
@@ -394,7 +394,7 @@ def test_names_differ_in_objects_of_which_a_schema_says_nothing(
 def test_a_map_among_thousands_of_members_is_followed_to_its_end(
     required: bool, compiler: Compiler
 ) -> None:
-    # Each mask under so small a budget asks for a completion, which has all required names.
+    # Each mask under such a small budget needs a completion, which has all required names.
     names = [f"n{number}" for number in range(80 if required else 2_000)]
     inner = mapping(
         properties={name: {"type": "boolean"} for name in names},

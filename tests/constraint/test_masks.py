@@ -63,7 +63,7 @@ LISTS: dict[str, Any] = {
     "required": ["one", "some"],
     "additionalProperties": {"enum": WORDS},
 }
-"""Enough values that they are looked up together; many begin others."""
+"""Enough values that masks look them up together; many are prefixes of others."""
 
 ONE_OF: dict[str, Any] = {
     "type": "object",
@@ -75,7 +75,7 @@ ONE_OF: dict[str, Any] = {
     "required": ["one"],
     "additionalProperties": False,
 }
-"""Texts of which exactly one pattern holds, with something behind them."""
+"""Strings that match exactly one pattern, with something after them."""
 
 CONDITIONS: dict[str, Any] = {
     "type": "object",
@@ -87,7 +87,7 @@ CONDITIONS: dict[str, Any] = {
     + [{"anyOf": [{"required": ["name"]}, {"properties": {"h": {"type": "integer"}}}]}],
     "additionalProperties": False,
 }
-"""Alternatives that are kept apart, more of them than branches may be."""
+"""Disjunctions that are kept apart, because there are too many to become branches."""
 
 PIECES = [
     b'{"', b'": ', b'", "', b'"}', b'": "', b"na", b"name", b"kind", b"al", b"alpha", b"bet",
@@ -97,7 +97,7 @@ PIECES = [
 
 
 def small_vocabulary() -> Vocabulary:
-    """All single bytes, tokens that cross every border, one duplicate, one end of sequence."""
+    """All single bytes, tokens across borders of JSON syntax, a duplicate, one end of sequence."""
     singles = [bytes([byte]) for byte in range(256)]
     return Vocabulary([*singles, *PIECES, b"name", None], eos_ids=[256 + len(PIECES) + 1])
 
@@ -108,7 +108,7 @@ def tokens_of(mask: Mask) -> list[int]:
 
 
 def brute_force(state: AutomatonState, vocabulary: Vocabulary) -> list[int]:
-    """Allowed tokens, by trying the bytes of every one."""
+    """Allowed tokens, found by trying the bytes of each token."""
     allowed = []
     for token, data in enumerate(vocabulary.token_bytes):
         if token in vocabulary.eos_ids:
@@ -124,7 +124,7 @@ def brute_force(state: AutomatonState, vocabulary: Vocabulary) -> list[int]:
 
 
 def acceptable(state: AutomatonState) -> list[int]:
-    """Those tokens of the mask that can follow: where something has to differ, perhaps not all."""
+    """Tokens of the mask that are accepted: perhaps not all, if items or names must differ."""
     found = []
     for token in tokens_of(state.mask()):
         with contextlib.suppress(DrawAgain):
@@ -140,7 +140,7 @@ def random_walk(
     budget: int,
     check: Callable[[AutomatonState], None] = lambda state: None,
 ) -> bytes:
-    """An answer drawn from the budget's masks; asserts that the budget can always be kept."""
+    """An answer drawn from the masks under a budget; asserts that it can always be completed."""
     answer, again = b"", 0
     while True:
         assert state.copy().fits(budget)
@@ -154,7 +154,7 @@ def random_walk(
             state.accept(token, budget=budget - 1)
         except DrawAgain:
             again += 1
-            assert again < 40, "the same tokens again and again"
+            assert again < 40, "40 draws in a row were rejected"
             continue
         again = 0
         if token in vocabulary.eos_ids:
@@ -344,7 +344,7 @@ def test_one_call_does_a_bounded_amount_of_work(schema: Any, compiler: Compiler)
                 assert derivatives.work < 40_000
                 state.accept(rng.choice(tokens_of(mask)))
         except ConstraintTooComplex:
-            assert derivatives.work < 200_000  # found out by the last step alone
+            assert derivatives.work < 200_000  # exceeded by the last step only
 
 
 def test_an_opening_is_worked_out_in_turns_and_is_known_then(compiler: Compiler) -> None:
@@ -366,7 +366,7 @@ def test_an_opening_is_worked_out_in_turns_and_is_known_then(compiler: Compiler)
     expected = other.forced()
     derivatives.allow(1 << 40)
     assert state.forced() == expected
-    assert derivatives.work == 0, "it is not known"
+    assert derivatives.work == 0, "it is not cached"
 
 
 def test_a_mask_that_takes_too_much_work_is_given_up_and_an_opening_fails(
@@ -456,7 +456,7 @@ def test_a_shortest_completion_is_worked_out_in_turns_and_once(
     assert len(turns) > 4
     assert max(turns) < 1_100 + sum(turns) // 8
     state.accept(tokens[0])
-    assert sum(given_up(state, 1_000)[1]) < sum(turns) // 2, "it is worked out again"
+    assert sum(given_up(state, 1_000)[1]) < sum(turns) // 2, "it is computed again"
 
     constraint = compiler.compile(JsonSchema(schema))
     derivatives, state = constraint.automaton.derivatives, constraint.start()
@@ -464,7 +464,7 @@ def test_a_shortest_completion_is_worked_out_in_turns_and_once(
     assert given_up(state, 320_000)[0] == tokens
 
 
-def test_what_is_forced_costs_little_where_an_open_object_has_many_names(
+def test_forced_text_costs_little_in_an_open_object_with_many_names(
     compiler: Compiler,
 ) -> None:
     names = [f"name{number}" for number in range(1_000)]
@@ -506,7 +506,7 @@ def test_a_forced_path_is_followed_piece_by_piece(compiler: Compiler) -> None:
 
 
 def test_a_long_completion_keeps_its_promise_to_the_end() -> None:
-    """Distances along it are noted some tokens at a time; none may be lost between."""
+    """Distances along it are recorded for some tokens at a time; none may be lost in between."""
     singles = [bytes([byte]) for byte in range(256)]
     vocabulary = Vocabulary([*singles, b"ab", None], eos_ids=[257])
     constraint = Compiler(vocabulary).compile(
@@ -553,7 +553,7 @@ def test_a_rejected_token_leaves_the_state_as_it_was(compiler: Compiler) -> None
 def test_a_string_that_must_be_long_stays_within_reach_of_long_tokens(
     length: int, spare: int
 ) -> None:
-    """Eight characters at a time it can be finished; one at a time it could not."""
+    """The budget suffices with tokens of eight characters, but not with single characters."""
     singles = [bytes([byte]) for byte in range(256)]
     vocabulary = Vocabulary([*singles, b"a" * 8, None], eos_ids=[257])
     compiler = Compiler(vocabulary)
@@ -574,22 +574,22 @@ def test_a_string_that_must_be_long_stays_within_reach_of_long_tokens(
         {"type": "string", "pattern": "^x{900000000}$"},
     ],
 )
-def test_what_no_budget_reaches_is_not_spelled(endless: dict[str, Any], compiler: Compiler) -> None:
+def test_an_unreachable_answer_is_not_computed(endless: dict[str, Any], compiler: Compiler) -> None:
     assert compiler.compile(JsonSchema(endless)).start().shortest_tokens(2000) > 2000
     either = compiler.compile(JsonSchema({"anyOf": [{"type": "integer"}, endless]}))
     answer = random_walk(either.start(), small_vocabulary(), random.Random(1), 20)
     assert isinstance(json.loads(answer), int)
 
 
-def test_what_is_over_the_limit_is_not_followed(compiler: Compiler) -> None:
+def test_an_answer_over_the_limit_is_not_computed(compiler: Compiler) -> None:
     constraint = compiler.compile(JsonSchema({"const": "x" * 3000}))
     assert constraint.start().shortest_tokens(2000) == 3002
     assert len(constraint.automaton) < 10
     assert constraint.start().shortest_tokens() == 3002
 
 
-def test_a_budget_that_ends_a_value_is_told_from_one_that_does_not() -> None:
-    """Beside a scan of the text and a look at each token."""
+def test_is_closing_is_true_if_the_budget_ends_a_value() -> None:
+    """The oracle scans the text and checks each token."""
     rng = random.Random(1)
     vocab = small_vocabulary()
     spec = {

@@ -1,4 +1,4 @@
-"""Subschemas that say the same are built once, and only they."""
+"""Subschemas with the same meaning are built once; others are built separately."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ DIFFERENT: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_what_says_the_same_has_one_number(one: Any, other: Any) -> None:
+def test_schemas_with_the_same_meaning_have_one_number(one: Any, other: Any) -> None:
     subschema_cache = SubschemaCache()
     assert subschema_cache.of(one) == subschema_cache.of(other)
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_what_says_something_else_has_another_number(one: Any, other: Any) -> None:
+def test_schemas_with_different_meanings_have_different_numbers(one: Any, other: Any) -> None:
     subschema_cache = SubschemaCache()
     assert subschema_cache.of(one) != subschema_cache.of(other)
 
@@ -64,8 +64,8 @@ def test_equal_references_below_different_addresses_are_told_apart() -> None:
     assert not walker.accepts('{"a": {"v": true}}')
 
 
-def test_what_cannot_be_enforced_at_one_place_is_named_there() -> None:
-    """Items that must differ are built in a form of their own."""
+def test_an_error_names_the_place_that_cannot_be_enforced() -> None:
+    """Unique items are built separately from equal items elsewhere."""
     items = {"type": "object", "minProperties": 3}
     build(JsonSchema({"properties": {"a": items, "b": items}}))
     schema = {"properties": {"a": items, "b": {"uniqueItems": True, "items": items}}}

@@ -1,4 +1,4 @@
-"""What is shipped of a pool: the same language, and nothing besides."""
+"""A pruned pool has the same language, and no expressions that it does not need."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_pruned_pool_has_the_same_language(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_nothing_is_left_to_prune_in_what_was_pruned(name: str) -> None:
+def test_pruning_again_changes_nothing(name: str) -> None:
     once, root = pruned(*build(SPECS[name]))
     twice, same = pruned(once, root)
     assert (len(twice), same) == (len(once), root)
@@ -87,7 +87,7 @@ def test_pools_that_begin_alike_grow_apart() -> None:
         )
 
 
-def test_what_most_schemas_need_is_in_a_pool_from_the_start() -> None:
+def test_a_new_pool_has_the_expressions_that_most_schemas_need() -> None:
     pool = json_pool(100_000)
     size = len(pool)
     text = JsonText(pool, Limits())

@@ -24,7 +24,7 @@ from app.core.errors import InvalidSchema, UnsupportedSchema
 from app.core.specs import Choice, Grammar, JsonSchema, Regex
 from tests.constraint.walks import Walker
 
-terms: Any = outlines.types  # its annotations do not know that a text can be added to a term
+terms: Any = outlines.types  # Any: its annotations lack the addition of a string to a term
 
 
 class Colour(enum.Enum):
@@ -149,7 +149,7 @@ def test_outlines_is_imported_on_use_alone() -> None:
 
 
 def test_converting_types_opens_no_cache_of_pickles(tmp_path: Path) -> None:
-    """CVE-2025-69872: who can write diskcache's folder runs code where it is read."""
+    """CVE-2025-69872: anyone who can write to diskcache's folder can run code in its readers."""
     script = (
         "import datetime, typing; from app.constraint import compile_program, from_python_type;"
         "from outlines import caching, types;"

@@ -108,7 +108,7 @@ def test_a_regex_constraint_matches_the_whole_raw_text(pattern: str, texts: list
 
 
 def _some(pattern: str) -> bool:
-    """Whether the language is not plainly empty (the front end refuses that)."""
+    """Whether some text matches: the front end refuses a plainly empty language."""
     try:
         Walker.of(JsonSchema({"type": "string", "pattern": pattern}))
         Walker.of(Regex(pattern))
@@ -178,7 +178,7 @@ def test_ecma_escapes_and_anchors(pattern: str, inside: list[str], outside: list
     "pattern",
     ["(", ")", "[", "[z-a]", "a**", "*", "a{2,1}", "\\", r"\x4", r"\u{110000}", "(?", "a++"],
 )
-def test_what_is_no_pattern_is_invalid_with_its_position(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused_with_its_position(pattern: str) -> None:
     with pytest.raises(InvalidSchema, match="at character") as caught:
         Walker.of(JsonSchema({"properties": {"a": {"type": "string", "pattern": pattern}}}))
     assert caught.value.pointer == "/properties/a/pattern"

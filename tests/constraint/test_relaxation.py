@@ -25,9 +25,9 @@ from tests.constraint.walks import Walker
 from tools import datasets
 
 REPEATED = r"^(a|b)\1$"
-"""A pattern that no automaton can follow."""
+"""A pattern that no automaton can recognise."""
 NEGATED = {"type": "array", "unevaluatedItems": True}
-"""A schema of which there is no negation."""
+"""A schema whose negation cannot be enforced."""
 
 
 def relaxations(schema: Any) -> list[tuple[str, str]]:
@@ -77,16 +77,16 @@ def test_a_keyword_is_dropped_at_its_place_alone() -> None:
         ),
     ],
 )
-def test_below_a_negation_the_negation_goes(
+def test_a_keyword_below_a_negation_drops_the_negation(
     schema: Any, places: list[tuple[str, str]], value: str
 ) -> None:
-    """``value`` is not valid, and nothing but what was dropped excludes it."""
+    """``value`` is invalid, but only because of the dropped keyword."""
     assert relaxations(schema) == places
     assert not Draft202012Validator(schema).is_valid(json.loads(value))
     assert language(schema).accepts(value)
 
 
-def test_negations_that_hold_each_other_go_together() -> None:
+def test_negations_that_contain_each_other_are_dropped_together() -> None:
     tree = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}
     a = {"properties": {"x": {"not": {"$ref": "#/$defs/b"}}, "p": {"pattern": REPEATED}}}
     b = {"properties": {"x": {"not": {"$ref": "#/$defs/a"}}}}
@@ -95,7 +95,7 @@ def test_negations_that_hold_each_other_go_together() -> None:
     assert ("", "") not in places
 
 
-def test_what_is_elsewhere_may_be_anything_also_in_a_closed_object() -> None:
+def test_an_external_reference_accepts_anything_even_in_a_closed_object() -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"type": "integer"}},
@@ -121,7 +121,7 @@ def test_a_pointer_is_that_of_the_schema_as_it_was_sent() -> None:
     assert relaxations(schema) == [("/oneOf", "oneOf"), ("/oneOf/2/pattern", "pattern")]
 
 
-def test_of_what_is_too_much_to_compile_the_keyword_that_costs_so_much_is_dropped() -> None:
+def test_the_costliest_keyword_of_a_too_complex_schema_is_dropped() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -137,8 +137,8 @@ def test_of_what_is_too_much_to_compile_the_keyword_that_costs_so_much_is_droppe
     assert not walker.accepts('{"a": 1, "b": 1}')
 
 
-def test_of_conditions_that_multiply_some_go_and_their_siblings_stay() -> None:
-    """Which types two values have beside each other, for each two of many."""
+def test_some_of_the_conditions_that_multiply_are_dropped_and_siblings_stay() -> None:
+    """A condition on the types of each pair of nine properties."""
     names = [f"p{number}" for number in range(9)]
     kinds = [
         {
@@ -254,7 +254,7 @@ def test_a_contradiction_is_left_out_at_its_place(
 
 
 def test_a_function_that_nothing_satisfies_leaves_the_others_as_they_are() -> None:
-    """One of the real functions of BFCL has ``enum`` beside ``items``."""
+    """A real function of BFCL has ``enum`` beside ``items``."""
 
     def parameters(name: str, *, strict: bool) -> JsonSchema:
         lists = {"type": "array", "items": {"type": "string"}, "enum": ["a", "b"]}
@@ -321,7 +321,7 @@ def test_a_schema_that_may_be_relaxed_is_another_one_to_the_cache() -> None:
 
 
 def test_a_relaxed_schema_admits_all_that_the_schema_does() -> None:
-    """``python -m tests.conformance.relaxing`` goes on from here."""
+    """``python -m tests.conformance.relaxing`` tries more schemas."""
     valid = 0
     for seed in range(100):
         rng = random.Random(seed)
@@ -350,7 +350,7 @@ def test_refused_cases_of_the_official_suite_compile_and_admit_what_is_valid(dra
             wider, found = widened(schema)
         assert found
         if any(each.keyword == "$schema" for each in found):
-            continue  # a dialect of its own, which may assert nothing
+            continue  # a custom dialect, which may assert nothing
         walker = Walker.of(JsonSchema(wider))
         for test in case["tests"]:
             if test["valid"]:
@@ -361,12 +361,12 @@ def test_refused_cases_of_the_official_suite_compile_and_admit_what_is_valid(dra
 
 
 def test_recursive_schemas_that_maskbench_has_are_relaxed_where_they_negate() -> None:
-    """``python -m tests.conformance.relaxing maskbench`` tries all that are refused."""
+    """``python -m tests.conformance.relaxing maskbench`` tries all refused schemas."""
     name = "Handwritten---testwp98"
     (case,) = [case for case in datasets.maskbench() if case["id"] == name]
     referent = case["schema"]["definitions"]["___utils_reference_json"]["properties"]["referent"]
     del referent["dependencies"]
-    referent["unevaluatedProperties"] = True  # of which there is no negation
+    referent["unevaluatedProperties"] = True  # its negation cannot be enforced
     places = relaxations(case["schema"])
     assert {keyword for _, keyword in places} == {"oneOf"}
 
@@ -375,7 +375,7 @@ def written(schema: Any, *texts: str) -> list[bool | None]:
     return satisfied(Written(schema, widened(schema)[1], texts), Limits())
 
 
-def test_what_was_written_is_held_against_the_schema_as_it_was_sent() -> None:
+def test_answers_are_validated_against_the_original_schema() -> None:
     text = {"type": "string", "pattern": REPEATED}
     one = {"type": "object", "properties": {"a": text}}
     assert written(one, '{"a": "aa"}') == [True]
@@ -388,12 +388,12 @@ def test_what_was_written_is_held_against_the_schema_as_it_was_sent() -> None:
     assert written(two, '{"a": "aa", "b": [1]}') == [True, False]
 
 
-def test_nothing_is_fetched_to_find_out() -> None:
+def test_validating_an_answer_fetches_nothing() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}
     assert written(schema, '{"a": 1}') == [None]
 
 
-def test_of_what_is_read_in_several_ways_nobody_knows() -> None:
+def test_satisfaction_of_a_keyword_with_several_readings_is_unknown() -> None:
     formats = {"oneOf": [{"format": "date"}, {"format": "date-time"}]}
     schema = {"properties": {"a": {"type": "string", **formats}, "b": {"pattern": REPEATED}}}
     found = compile_program(JsonSchema(schema, relax=True)).relaxed

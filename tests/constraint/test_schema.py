@@ -24,7 +24,7 @@ COUNTS = st.integers(0, 3)
 
 
 def schemas() -> st.SearchStrategy[Any]:
-    """Random schemas out of all keywords that are enforced."""
+    """Random schemas of common keywords."""
     simple = {
         "type": st.sampled_from(
             ["string", "integer", "number", "object", "array", "null", ["string", "null"]]
@@ -85,7 +85,7 @@ def test_random_schemas_agree_with_the_jsonschema_library(
 
 
 def _has_float(value: Any) -> bool:
-    """1.0 is an integer to JSON Schema, but is not written so."""
+    """Whether ``value`` has 1.0, an integer to JSON Schema, which answers write as 1."""
     return "1.0" in json.dumps(value)
 
 
@@ -127,7 +127,7 @@ def test_a_resource_inside_has_a_draft_of_its_own() -> None:
     new = {"$ref": "http://e.org/old#/definitions/i", "minimum": 5}
     schema = {"$defs": {"o": old}, "properties": {"o": {"$ref": old["$id"]}, "n": new}}
     walker = Walker.of(JsonSchema(schema))
-    assert walker.accepts('{"o": {"a": 1}}')  # beside $ref nothing counts in draft 7
+    assert walker.accepts('{"o": {"a": 1}}')  # draft 7 ignores keywords beside $ref
     assert not walker.accepts('{"o": {"a": "x"}}')
     assert walker.accepts('{"n": 5}')
     assert not walker.accepts('{"n": 1}')
@@ -139,7 +139,7 @@ def test_a_resource_inside_has_a_draft_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ("/$defs/X", "'/$defs/X' refers to another document; write '#/$defs/X'"),
         ("$defs/X", "write '#/$defs/X'"),
@@ -148,11 +148,11 @@ def test_a_resource_inside_has_a_draft_of_its_own() -> None:
         ("#y", "$ref '#y' names an anchor that does not exist"),
     ],
 )
-def test_a_reference_that_leads_nowhere_is_quoted(reference: str, said: str) -> None:
+def test_a_reference_that_leads_nowhere_is_quoted(reference: str, message: str) -> None:
     schema = {"properties": {"a": {"$ref": reference}}, "$defs": {"X": {"type": "string"}}}
     with pytest.raises(ConstraintError) as caught:
         Walker.of(JsonSchema(schema))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert getattr(caught.value, "pointer", None) == "/properties/a/$ref"
 
 

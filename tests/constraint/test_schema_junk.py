@@ -1,4 +1,4 @@
-"""Schemas that are none, in part or in whole: nothing but an error that is meant comes out."""
+"""Schemas that are partly or wholly invalid compile or raise a ``ConstraintError``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCALARS += [["a"], {"a": 1}, "http://json-schema.org/draft-07/schema#"]
 
 
 class Junk:
-    """Random values that look like schemas here and there."""
+    """Random values that partly look like schemas."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

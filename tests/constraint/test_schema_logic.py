@@ -1,4 +1,4 @@
-"""Keywords that combine, negate and count: every value of a small universe, against jsonschema."""
+"""Keywords that combine, negate and count, compared with jsonschema on a small set of values."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_a_value_is_accepted_exactly_if_it_is_valid(name: str) -> None:
 
 
 def with_dependencies(schema: Any, kind: Any) -> Any:
-    """The keyword is understood in every dialect here, and by the library in older ones only."""
+    """Rewrite ``dependencies``: we enforce it in every dialect, the library in older ones only."""
     if kind is not jsonschema.Draft202012Validator or not isinstance(schema, dict):
         return schema
     needed = schema.get("dependencies", {})
@@ -332,13 +332,13 @@ def with_dependencies(schema: Any, kind: Any) -> Any:
         },
     ],
 )
-def test_what_nothing_satisfies_is_found_out(schema: dict[str, Any]) -> None:
+def test_unsatisfiable_schemas_are_detected(schema: dict[str, Any]) -> None:
     with pytest.raises(UnsatisfiableSchema):
         compile_program(JsonSchema(schema))
 
 
 def test_a_text_that_some_validator_takes_for_a_format_satisfies_both_of_one_of() -> None:
-    """``a@b`` is an e-mail address to some readers and none to others."""
+    """``a@b`` is an e-mail address to some validators and not to others."""
     schema = {"oneOf": [{"const": "a@b"}, {"type": "string", "format": "email"}]}
     walker = Walker.of(JsonSchema(schema))
     assert not walker.accepts_value("a@b")
@@ -355,7 +355,7 @@ def test_only_properties_of_the_schema_itself_close_an_object() -> None:
 
 D7 = "http://json-schema.org/draft-07/schema#"
 SOME_READERS = [
-    # a value, and a schema that it satisfies to some readers of formats and patterns only
+    # a value, and a schema that it satisfies to some validators only
     ("é", {"oneOf": [{"enum": ["é"]}, {"type": "string", "pattern": "^\\w$"}]}),
     (
         ["a@b", "x@y.zz"],
@@ -379,7 +379,7 @@ SOME_READERS = [
 
 
 @pytest.mark.parametrize(("value", "schema"), SOME_READERS)
-def test_what_any_reader_rejects_is_not_accepted(value: Any, schema: dict[str, Any]) -> None:
+def test_values_that_any_validator_rejects_are_rejected(value: Any, schema: dict[str, Any]) -> None:
     with contextlib.suppress(UnsatisfiableSchema):
         assert not Walker.of(JsonSchema(schema)).accepts_value(value)
 
@@ -498,7 +498,7 @@ def test_alternatives_that_overlap_do_not_multiply_within_an_answer(asked: str) 
         assert validator.is_valid(value)
 
 
-def test_items_differ_in_a_list_that_alternatives_say_something_of() -> None:
+def test_items_differ_in_a_list_that_alternatives_constrain() -> None:
     names = ["tags", "a", "b", "c", "d"]
     schema = {
         "type": "object",
@@ -523,7 +523,7 @@ def test_items_differ_in_a_list_that_alternatives_say_something_of() -> None:
 
 
 def test_alternatives_that_are_too_entangled_are_refused_when_they_are_compiled() -> None:
-    """Their lengths would take thousands of combinations to work out, within an answer too."""
+    """Their lengths would take thousands of combinations to compute, also during an answer."""
     rng = random.Random(0)
     names = [f"q{n}" for n in range(28)]
     values = {name: ["a", "b", "c" * (3 + n), "d" * (9 + 2 * n)] for n, name in enumerate(names)}
@@ -564,7 +564,7 @@ def test_alternatives_that_are_too_entangled_are_refused_when_they_are_compiled(
 
 @pytest.mark.parametrize("seed", range(many(400, 16)))
 def test_alternatives_kept_apart_say_what_jsonschema_says(seed: int) -> None:
-    """Alternatives that overlap in all ways; every object of four names and three values."""
+    """Alternatives that overlap in various ways; every object of four names and three values."""
     rng = random.Random(seed)
     schema = _with_conditions(rng)
     validator = jsonschema.Draft202012Validator(schema)
@@ -661,7 +661,7 @@ def test_the_example_of_the_package_has_the_branches_that_its_docstring_draws() 
         assert [each.schema for each in given] == [schema, n, o, schema["oneOf"][number]]
         assert list(rest.schema["properties"]) == allowed
         assert rest.schema["additionalProperties"].schema is False
-    # Were ``kind`` not required, an object without it would satisfy all three.
+    # If ``kind`` were not required, an object without it would satisfy all three.
     loose = SchemaBuilder({**schema, "required": []}, text, close=False)
     root = loose._document.root
     exactly_one = loose._branches._exactly_one
@@ -675,7 +675,7 @@ def test_the_example_of_the_package_has_the_branches_that_its_docstring_draws() 
 
 
 def test_one_of_several_arrays_whose_items_differ_is_exact() -> None:
-    """What is negated there, that items differ, holds in the other alternative, too."""
+    """The negated part, ``uniqueItems``, also holds in the other alternative."""
     ways = [
         {"type": "array", "items": {"type": kind}, "uniqueItems": True}
         for kind in ("string", "integer")
@@ -687,7 +687,7 @@ def test_one_of_several_arrays_whose_items_differ_is_exact() -> None:
     assert not walker.pool.inexact
 
 
-def test_arrays_that_repeat_items_are_left_out_and_said() -> None:
+def test_arrays_with_repeated_items_are_excluded_with_a_note() -> None:
     unique = {"type": "array", "uniqueItems": True}
     walker = Walker.of(JsonSchema({"oneOf": [unique, {"type": ["array", "null"], "minItems": 1}]}))
     assert walker.accepts("null")
@@ -720,5 +720,5 @@ def test_listed_items_that_differ_beside_contains_are_exact(contains: dict[str, 
     for value in values:
         assert walker.accepts_value(value) is validator.is_valid(value), value
     rng = random.Random(2)
-    for _ in range(60):  # no beginning is without an end
+    for _ in range(60):  # every prefix can be completed
         validator.validate(json.loads(walker.sample(rng)))

@@ -58,7 +58,7 @@ def walk(*schemas: Facts, integers_only: bool = False) -> Walker:
 
 
 def satisfies(value: Fraction, facts: Facts) -> bool:
-    """The facts in exact arithmetic on numbers as they are written."""
+    """Whether ``value`` satisfies all facts, in exact arithmetic on decimals."""
     checks: dict[Any, Callable[[Any], bool]] = {
         "minimum": lambda bound: value >= exactly(bound),
         "maximum": lambda bound: value <= exactly(bound),
@@ -77,10 +77,10 @@ def exactly(value: Any) -> Fraction:
 
 
 def holds(text: str, facts: Facts) -> bool:
-    """Whether the number satisfies all facts both as a decimal and as the float it is read as.
+    """Whether the number satisfies all facts both as a decimal and as the float it is parsed to.
 
-    A float is taken in its shortest form, as 0.1 is not a multiple of 0.1 in binary; it must not
-    be an integer in binary either where it must not be one.
+    The float is taken in its shortest decimal form, as 0.1 is not a multiple of 0.1 in binary. With
+    ``NOT_INTEGER`` it must not be an integer in binary, either.
     """
     exact, read = Fraction(Decimal(text)), exactly(json.loads(text))
     if NOT_INTEGER in facts and float(text).is_integer():
@@ -120,7 +120,7 @@ def test_exactly_the_small_decimals_that_satisfy_all_facts_are_accepted(facts: F
 
 
 def is_float_of_multiple(text: str, facts: Facts) -> bool:
-    """``5.0`` where multiples are integers, which are written without a point."""
+    """Whether ``text`` is like ``5.0`` where multiples are integers, written without a point."""
     return "multipleOf" in facts and "." in text and exactly(facts["multipleOf"]).denominator == 1
 
 

@@ -51,8 +51,8 @@ def walker(*schemas: dict[object, object], content: bool = False) -> Walker:
     return Walker(one._pool, one.content(nodes) if content else one.build(nodes))
 
 
-def to_the_end(pattern: str) -> str:
-    r"""With the ``$`` of ECMA-262; that of ``re`` holds before a last line feed as well."""
+def with_ecma_dollar(pattern: str) -> str:
+    r"""``pattern`` with the ``$`` of ECMA-262; ``re`` also matches it before a final line feed."""
     return re.sub(r"(?<!\\)\$", r"\\Z", pattern)
 
 
@@ -92,14 +92,14 @@ def test_patterns_negated_patterns_values_and_lengths_hold_together(
     one = strings()
     for text in [*texts, *values]:
         expected = (
-            (pattern is None or re.search(to_the_end(pattern), text) is not None)
+            (pattern is None or re.search(with_ecma_dollar(pattern), text) is not None)
             and re.search(unwanted, text) is None
             and text not in values
             and low <= len(text)
             and (high is None or len(text) <= high)
         )
         if expected and "(?" in unwanted and text.endswith("\n"):
-            continue  # inside a look-around the end is read both ways, and some texts are lost
+            continue  # "$" in a look-around is read both ways: some valid texts are rejected
         assert whole.accepts(spelled(text)) == expected
         assert content.accepts(spelled(text)[1:-1]) == expected
         assert one.admit(nodes, text) == expected
@@ -115,7 +115,7 @@ def test_an_excluded_value_does_not_come_back_in_another_spelling() -> None:
 
 
 @pytest.mark.parametrize("pattern", [r"^\w+$", r"^\d$", r"\bx", r"^\s$", "^.$", "^x$"])
-def test_what_only_some_dialects_match_neither_matches_nor_fails_to_match(pattern: str) -> None:
+def test_text_that_only_some_dialects_match_neither_matches_nor_fails(pattern: str) -> None:
     some = {r"^\w+$": "é", r"^\d$": "٣", r"\bx": "éx", r"^\s$": "\ufeff", "^.$": "\u2028"}.get(
         pattern, "x\n"
     )
@@ -133,11 +133,11 @@ def test_what_only_some_dialects_match_neither_matches_nor_fails_to_match(patter
 def test_patterns_of_keys_agree_with_re_search(pattern: str, name: str) -> None:
     one, node = strings(), Node("", {})
     expected = re.search(pattern, name) is not None
-    if expected != (re.search(to_the_end(pattern), name) is not None):
+    if expected != (re.search(with_ecma_dollar(pattern), name) is not None):
         assert one.key_matches(node, pattern, name) is None
         return
     verdict = one.key_matches(node, pattern, name)
-    if verdict is None and "(?" in pattern:  # inside a look-around the end is read both ways
+    if verdict is None and "(?" in pattern:  # "$" in a look-around is read both ways
         return
     assert verdict is expected
     for matches in (True, False):
@@ -160,7 +160,7 @@ def test_errors_of_key_patterns_name_their_keyword_and_place() -> None:
     assert invalid.value.pointer == "/a/patternProperties"
 
 
-def test_what_is_not_of_a_format_lies_outside_what_any_validator_takes() -> None:
+def test_a_negated_format_admits_only_texts_that_every_validator_rejects() -> None:
     outside = {
         "email": ["no at sign"],
         "date": ["1/2/2024", "today"],

@@ -1,4 +1,4 @@
-"""Vocabularies that lack bytes, beside brute force over finite languages."""
+"""Vocabularies with missing bytes, compared to brute force over finite languages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.constraint.verbatim_cases import pieces_of
 from tests.wide import many
 
 FAR = "\U00050000"
-"""Its first byte is F1: SmolLM2's tokenizer has no token for it."""
+"""A character with the first byte F1, for which SmolLM2's tokenizer has no token."""
 
 
 def vocabulary(missing: Iterable[int], longer: Sequence[bytes] = ()) -> Vocabulary:
@@ -87,7 +87,7 @@ def _pattern(rng: random.Random, depth: int) -> tuple[str, set[str]]:
 
 
 def _grammar(rng: random.Random) -> Case:
-    """Rules that refer to one another, of sets of characters."""
+    """Rules over sets of characters that refer to one another."""
     letters = [rng.sample(_LETTERS, rng.randint(1, 3)) for _ in range(3)]
     first, second, third = ["[" + "".join(map(_in_a_set, each)) + "]" for each in letters]
     rules = ["root ::= x y? | y y", f"x ::= {first} | z", f"y ::= {second}", f"z ::= {third} w"]
@@ -103,7 +103,7 @@ def _in_a_set(letter: str) -> str:
 
 
 def _schema(rng: random.Random) -> Case:
-    """Objects of strings that have no list, which would be refused where one cannot be spelled."""
+    """Objects of strings given by patterns, as an ``enum`` with an unspellable value is refused."""
     values, required = [_strings(rng) for _ in range(3)], rng.sample("abc", rng.randint(0, 3))
     schema = {
         "type": "object",
@@ -137,7 +137,7 @@ def _one_of(rng: random.Random, values: Sequence[str]) -> Any:
 
 
 def _items(rng: random.Random) -> Case:
-    """Arrays of items that differ and have no list."""
+    """Arrays of unique items that a pattern describes instead of a list."""
     letters = rng.sample(["a", "b", "c", "é", "{"], rng.randint(2, 4))
     low = rng.randint(0, 2)
     string = {"type": "string", "pattern": f"^[{''.join(map(re.escape, letters))}]$"}
@@ -151,7 +151,7 @@ def _items(rng: random.Random) -> Case:
 
 
 def _map(rng: random.Random) -> Case:
-    """Objects whose names are left open, and differ."""
+    """Objects with distinct names that a pattern describes."""
     letters, low = rng.sample(["a", "b", "c", "é", "{"], rng.randint(2, 4)), rng.randint(0, 2)
     schema = {
         "type": "object",
@@ -169,13 +169,13 @@ def _map(rng: random.Random) -> Case:
 
 
 def _words(rng: random.Random) -> Case:
-    """Booleans, numbers and null, of which a vocabulary may lack letters and digits."""
+    """Booleans, null and integers; the vocabulary may lack some of their letters and digits."""
     schema = {"type": ["boolean", "null", "integer"], "minimum": 0, "maximum": 12}
     return JsonSchema(schema), {"true", "false", "null", *map(str, range(13))}
 
 
 def _multiples(rng: random.Random) -> Case:
-    """Numbers of which a vocabulary may lack digits or the point."""
+    """Multiples of a number; the vocabulary may lack some of the digits or the decimal point."""
     if rng.random() < 0.5:
         step = rng.randint(3, 40)
         schema = {"type": "integer", "minimum": 0, "maximum": 999, "multipleOf": step}
@@ -209,7 +209,7 @@ CASES: dict[str, Callable[[random.Random], Case]] = {
 
 
 def _random_vocabulary(rng: random.Random, texts: Sequence[bytes], *, closed: bool) -> Vocabulary:
-    """Without some of the bytes of ``texts``. ``closed``: no token has a byte that is missing."""
+    """A vocabulary without some bytes of ``texts``; if ``closed``, no token contains them."""
     used = sorted({byte for text in texts for byte in text})
     missing = set(rng.sample(used, min(len(used), rng.randint(1, 4))))
     longer = []
@@ -234,7 +234,7 @@ def _is_spelled(tokens: set[bytes], text: bytes) -> bool:
 def _oracle(
     vocab: Vocabulary, answers: Iterable[bytes], prefix: bytes, spells: Callable[[bytes], bool]
 ) -> set[int]:
-    """The tokens behind ``prefix`` after which an answer can be spelled to its end."""
+    """Tokens after ``prefix`` that lead to an answer whose remaining text passes ``spells``."""
     found: set[int] = set()
     for answer in answers:
         if not answer.startswith(prefix):
@@ -254,7 +254,7 @@ def _oracle(
 def test_masks_hold_the_tokens_after_which_an_answer_can_be_spelled(
     name: str, closed: bool
 ) -> None:
-    """Exactly those where no longer token has a byte that is no token; else none but those."""
+    """Exactly these if no longer token contains a missing byte; otherwise a subset of them."""
     rng = random.Random(f"{name} {closed}")
     compiled = refused = 0
     for _ in range(60):
@@ -344,7 +344,7 @@ def test_a_program_that_needs_no_missing_byte_is_the_same_program(
     assert left.derivatives.pool.operands == plain.derivatives.pool.operands
 
 
-# --- what is left out ----------------------------------------------------------------------------
+# --- parts that cannot be spelled are left out ---------------------------------------------------
 
 RICH: dict[str, Any] = {
     "type": "object",
@@ -382,7 +382,7 @@ def test_walks_over_vocabularies_with_random_bytes_missing_end_in_valid_answers(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_free_text_and_what_follows_it_is_spelled(seed: int) -> None:
-    """Reasoning and text before calls: any text up to a mark."""
+    """Reasoning, and text before tool calls: free text up to a mark."""
     rng = random.Random(seed)
     missing = {*rng.sample(range(0x80, 0xF5), 40), *rng.sample(list(b"!#$%&()*+;=?@^_`|~qzQZ"), 8)}
     vocab = vocabulary(missing, [b"</", b"think>", b"ab", b'{"', "日".encode(), b"\xe6\x97"])
@@ -418,7 +418,7 @@ def test_strings_keep_what_can_be_spelled_and_its_escapes(smol: Compiler) -> Non
     assert state.is_final
 
 
-def test_a_name_that_cannot_be_spelled_is_left_out_where_it_may_be(smol: Compiler) -> None:
+def test_an_optional_name_that_cannot_be_spelled_is_left_out(smol: Compiler) -> None:
     schema = {"type": "object", "properties": {FAR: {}, "b": {"const": 1}}}
     state = smol.compile(JsonSchema(schema, close_objects=True)).start()
     state.accept_bytes(b'{"')
@@ -467,7 +467,7 @@ def test_quoted_pieces_leave_out_what_cannot_be_spelled(words: bool) -> None:
                 assert texts[found.text][found.start : found.end] == json.loads(text)
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- refused specifications ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -484,7 +484,7 @@ def test_quoted_pieces_leave_out_what_cannot_be_spelled(words: bool) -> None:
         (Composite(Series((FixedText("a" + FAR),))), "structure", ""),
     ],
 )  # fmt: skip
-def test_what_must_be_written_and_cannot_be_is_refused_by_name_and_place(
+def test_a_required_text_that_cannot_be_spelled_is_refused_with_its_place(
     spec: ConstraintSpec, keyword: str, place: str, smol: Compiler
 ) -> None:
     with pytest.raises(
@@ -514,7 +514,7 @@ def test_a_value_that_is_excluded_need_not_be_spelled(smol: Compiler) -> None:
         ("x", Composite(Series((FreeText(), Regex("x"))))),
     ],
 )
-def test_where_no_answer_is_left_the_character_is_named(byte: str, spec: ConstraintSpec) -> None:
+def test_an_error_names_the_character_that_is_missing(byte: str, spec: ConstraintSpec) -> None:
     compiler = Compiler(vocabulary(byte.encode()))
     with pytest.raises(ConstraintError) as raised:
         compiler.compile(spec)
@@ -553,7 +553,7 @@ def test_a_byte_that_only_longer_tokens_hold_counts_as_missing() -> None:
         Compiler(vocab).compile(JsonObject())
 
 
-def test_a_relaxed_schema_says_what_its_answers_are_not_held_to(smol: Compiler) -> None:
+def test_a_relaxed_schema_lists_its_unenforced_keywords(smol: Compiler) -> None:
     schema = {"type": "object", "properties": {"a": {"const": FAR}}, "required": ["a"]}
     relaxed = smol.compile(JsonSchema(schema, relax=True)).relaxed
     assert [(each.pointer, each.keyword) for each in relaxed] == [("/properties/a/const", "const")]

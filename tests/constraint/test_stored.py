@@ -1,4 +1,4 @@
-"""Programs that went through text are the programs that were compiled."""
+"""Programs that were dumped and loaded equal the compiled programs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_program_comes_back_as_it_was(spec: ConstraintSpec) -> None:
     pool, other = program.derivatives.pool, back.derivatives.pool
     assert other.index == pool.index
     assert back == replace(program, derivatives=back.derivatives)
-    json.loads(data)  # it is JSON alone
+    json.loads(data)  # the dump is plain JSON
 
 
 def test_masks_along_random_answers_are_those_of_the_program_itself() -> None:
@@ -75,7 +75,7 @@ def test_a_program_that_is_too_large_to_be_sent_twice_is_not_dumped(
     assert (data, program.root) == (b"", compile_program(Regex("a(b|cd)*e"), LIMITS).root)
 
 
-def test_what_other_code_or_other_limits_wrote_is_refused() -> None:
+def test_data_of_other_code_or_other_limits_is_refused() -> None:
     program, data = compile_and_dump(Regex("ab"), LIMITS)
     with pytest.raises(ValueError, match="other limits"):
         load(data, replace(LIMITS, nodes=LIMITS.nodes + 1))

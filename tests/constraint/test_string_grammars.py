@@ -1,4 +1,4 @@
-"""``x-grammar``: strings of JSON that are texts of a grammar."""
+"""``x-grammar``: JSON strings whose text is in the language of a grammar."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_regular_expressions_match_from_end_to_end() -> None:
     assert not admits(constraint, json.dumps('xaa"b'))
 
 
-def test_it_stands_beside_other_values() -> None:
+def test_a_grammar_is_allowed_beside_other_values() -> None:
     schema = {"anyOf": [string(NESTED), {"type": "integer"}], "description": "nested"}
     constraint = compiled(JsonSchema({"type": "array", "items": schema}))
     assert admits(constraint, '["[x]", 3]')
@@ -126,7 +126,7 @@ def test_it_stands_beside_other_values() -> None:
         (string("start: %json {}"), "/x-grammar"),
     ],
 )
-def test_where_it_cannot_be_enforced_it_is_refused_by_name(
+def test_a_place_where_x_grammar_is_not_enforced_is_refused(
     schema: dict[str, Any], pointer: str
 ) -> None:
     with pytest.raises(UnsupportedSchema) as refused:
@@ -134,7 +134,7 @@ def test_where_it_cannot_be_enforced_it_is_refused_by_name(
     assert (refused.value.keyword, refused.value.pointer) == ("x-grammar", pointer)
 
 
-def test_items_without_a_list_are_not_told_apart_beside_it() -> None:
+def test_unique_free_strings_beside_a_grammar_are_refused() -> None:
     free = {"type": "array", "uniqueItems": True, "items": {"type": "string"}}
     schema = {"type": "object", "properties": {"a": free, "b": string(NESTED)}}
     with pytest.raises(UnsupportedSchema, match="x-grammar"):
@@ -169,7 +169,7 @@ def test_other_values_of_the_keyword_are_refused(value: Any) -> None:
         compiled(JsonSchema({"type": "string", "x-grammar": value}))
 
 
-def test_it_stands_in_schemas_that_refer_to_themselves() -> None:
+def test_a_grammar_is_allowed_in_recursive_schemas() -> None:
     node = {
         "type": "object",
         "properties": {"text": string(NESTED), "inner": {"$ref": "#/$defs/node"}},
@@ -187,7 +187,7 @@ def test_a_grammar_that_nests_too_deeply_is_refused() -> None:
         compiled(JsonSchema(string(grammar)))
 
 
-def test_however_many_grammars_there_are_their_depth_is_looked_at_once(
+def test_the_depth_of_all_grammars_is_checked_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[int] = []

@@ -1,4 +1,4 @@
-"""Strings that are pieces of a document."""
+"""``x-verbatim``: strings that are pieces of a document."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_document_without_a_piece_is_refused_or_null() -> None:
     assert bound(verbatim(), "").start().forced() == b'""'
 
 
-def test_what_no_document_could_hold_is_refused_when_it_is_compiled() -> None:
+def test_a_string_that_no_document_can_hold_is_refused_at_compilation() -> None:
     with pytest.raises(UnsatisfiableSchema):
         compiled(verbatim(minLength=4, maxLength=3))
     with pytest.raises(UnsatisfiableSchema):
@@ -133,7 +133,7 @@ def test_one_program_is_bound_to_many_documents() -> None:
     assert admits(second, ["xy"])
 
 
-def test_unbound_it_is_any_string_of_its_form() -> None:
+def test_an_unbound_hole_is_any_string_of_its_form() -> None:
     constraint = compiled(verbatim(minLength=2, pattern="^[a-z]+$"))
     assert admits(constraint, "anything")
     assert not admits(constraint, "x")
@@ -187,13 +187,13 @@ def test_a_narrow_window_over_a_long_document_is_exact() -> None:
 @pytest.mark.parametrize(
     ("text", "more", "pieces", "others"),
     [
-        # '!' comes before 'a': the pieces that are too short are the first ones.
+        # '!' sorts before 'a': the first positions begin pieces that are too short.
         ("a" * 2000 + "!", {"minLength": 1996}, [1996, 2000], [1995, 2001]),
         ("a" * 2000 + "b", {"pattern": "^(a{5}|a{60}b)$"}, [5], [4, 6, 60]),
         ("a" * 2000 + "b", {"maxLength": 700, "minLength": 650}, [650, 700], [649, 701]),
     ],
 )
-def test_places_that_are_alive_are_found_among_hundreds_that_are_not(
+def test_live_positions_are_found_among_hundreds_of_dead_ones(
     text: str, more: dict[str, Any], pieces: list[int], others: list[int]
 ) -> None:
     constraint = bound(verbatim(**more), text)
@@ -210,7 +210,7 @@ def test_places_that_are_alive_are_found_among_hundreds_that_are_not(
 
 
 @pytest.mark.parametrize("letters", ["a", "ab", "abc é\n"])
-def test_positions_are_sorted_by_what_stands_there(letters: str) -> None:
+def test_positions_are_sorted_by_their_suffixes(letters: str) -> None:
     rng = random.Random(letters)
     for size in (1, 2, 9, 40, 300):
         data = "".join(rng.choice(letters) for _ in range(size)).encode() + b"\xff"
@@ -219,7 +219,7 @@ def test_positions_are_sorted_by_what_stands_there(letters: str) -> None:
 
 
 def test_a_value_that_calls_begin_with_is_refused_and_others_are_enforced() -> None:
-    """Content that must not start as a call does is written out along the beginning of calls."""
+    """Content that must not begin like a tool call is expanded along the beginning of a call."""
 
     def beside_calls(name: str) -> CompiledConstraint:
         schema = {"type": "object", "properties": {name: verbatim()}, "required": [name]}

@@ -72,7 +72,7 @@ def anything(whitespace: str) -> Walker:
 
 
 def dumped(value: Any, whitespace: str, depth: int = 0) -> str:
-    """``value`` in a form that leaves no choice, by ``json.dumps`` where it can say it."""
+    """``value`` in a layout without free white space, written by ``json.dumps`` where possible."""
     if whitespace == "compact":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if whitespace == "spaced" or depth == DEEPEST or not value or not _is_container(value):
@@ -94,7 +94,7 @@ def _is_container(value: Any) -> bool:
 
 
 class Members(dict[str, Any]):
-    """An object that keeps the members whose name comes twice, for ``json.dumps`` to write."""
+    """An object that keeps members with repeated names, so that ``json.dumps`` writes all."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -175,7 +175,7 @@ def test_flexible_has_two_blanks_and_a_newline_in_every_place(value: Any, data: 
     "text",
     ["[1   ]", "[\n\n1]", "[1,\t2]", "[1\r\n]", '{"a" :   1}', " 1", "1 ", "[1] ", "[ \n  ]"],
 )
-def test_flexible_has_no_more_than_that_and_nothing_at_the_ends(text: str) -> None:
+def test_flexible_rejects_longer_white_space_and_any_at_the_ends(text: str) -> None:
     assert not anything("flexible").accepts(text)
 
 
@@ -266,7 +266,7 @@ def test_every_text_is_valid_and_as_json_dumps_would_write_it(number: int, white
 
 
 def places(walker: Walker, rng: random.Random) -> Iterator[Expression]:
-    """The places of a random text that are outside its strings, the end included."""
+    """States of a random text outside its strings, including the one at its end."""
     here, text = walker.root, walker.sample(rng, steps=60)
     inside, escaped = False, False
     yield here
@@ -279,7 +279,7 @@ def places(walker: Walker, rng: random.Random) -> Iterator[Expression]:
 
 
 def longest_white_path(derivatives: Derivatives, here: Expression, patience: int) -> int:
-    """How much white space may follow ``here``, at most ``patience``."""
+    """Length of the longest white space that may follow ``here``, at most ``patience``."""
     front = {here}
     for length in range(patience):
         front = {derivatives.derivative(each, byte) for each in front for byte in b" \t\r\n"} - {

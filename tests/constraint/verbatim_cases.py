@@ -1,8 +1,8 @@
-"""Random documents and schemas with ``x-verbatim``, and all answers that they admit, listed.
+"""Random documents and schemas with ``x-verbatim``, with a list of all their answers.
 
     python -m tests.constraint.verbatim_cases 2000 [seed]
 
-checks so many against brute force: masks, budgets, and that no value is invented.
+compares 2000 cases to brute force: masks, budgets, and that each value is in its document.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Case:
     texts: Sequence[str]
     words: bool
     pieces: frozenset[str]
-    """All that the ``x-verbatim`` string may be."""
+    """All values of the ``x-verbatim`` string."""
     answers: Sequence[bytes]
     vocabulary: ByteVocabulary
 
     def constraint(self) -> CompiledConstraint:
-        """Bound to the texts; raises ``UnsatisfiableSchema``."""
+        """The constraint, bound to the texts; raises ``UnsatisfiableSchema``."""
         index = VocabularyIndex(self.vocabulary)
         compiled = CompiledConstraint(compile_program(JsonSchema(self.schema)), index)
         return compiled.bind(
@@ -128,7 +128,7 @@ def pieces_of(texts: Sequence[str], *, words: bool) -> set[str]:
 def _placed(
     place: str, string: dict[str, Any], pieces: frozenset[str]
 ) -> tuple[Any, Sequence[bytes]]:
-    """The string somewhere in a schema, and all answers of that."""
+    """A schema with the string at ``place``, and all answers of the schema."""
     spelled = [json.dumps(piece, ensure_ascii=False).encode() for piece in sorted(pieces)]
     match place:
         case "bare":
@@ -152,7 +152,7 @@ def _placed(
 
 
 def _vocabulary(answers: Sequence[bytes], rng: random.Random) -> ByteVocabulary:
-    """Single bytes, and parts of the answers that begin and end anywhere."""
+    """A vocabulary of single bytes and random pieces of the answers."""
     tokens = dict.fromkeys(_TOKENS)
     for _ in range(120 if answers else 0):
         answer = rng.choice(answers)
@@ -162,7 +162,7 @@ def _vocabulary(answers: Sequence[bytes], rng: random.Random) -> ByteVocabulary:
 
 
 def check(case: Case, rng: random.Random, walks: int = 3) -> int:
-    """Random walks, with and without a budget, beside brute force; how many masks were equal."""
+    """Compare random walks to brute force, with and without a budget; return how many masks."""
     try:
         constraint = case.constraint()
     except UnsatisfiableSchema:
@@ -204,7 +204,7 @@ def _within(state: AutomatonState, budget: int, case: Case) -> Mask:
 
 
 def _check_state(state: AutomatonState, case: Case, text: bytes) -> None:
-    """The ways on that are told are ways on."""
+    """Check ``shortest_completion``, ``forced`` and ``is_complete`` against the list of answers."""
     assert text + state.shortest_completion() in case.answers, (case, text)
     going_on = [answer for answer in case.answers if answer.startswith(text)]
     forced = state.forced()
@@ -224,7 +224,7 @@ def main(count: int, seed: int) -> None:
     began = time.perf_counter()
     masks = sum(check(case(rng), rng) for _ in range(count))
     seconds = time.perf_counter() - began
-    print(f"{count} documents and schemas: {masks} masks equal, 0 values that do not stand in "
+    print(f"{count} documents and schemas: {masks} masks equal, 0 values outside "
           f"their document, in {seconds:.0f} s")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Walks through the language of a specification: is a text in it, and random texts of it."""
+"""Walks through the language of a specification: membership tests and random texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.constraint.orders import Here, OrderSearch
 
 
 class Walker:
-    """A language, to be walked byte by byte."""
+    """Walks through a language byte by byte."""
 
     def __init__(self, pool: ExpressionPool, root: Expression) -> None:
         self.pool = pool
@@ -54,14 +54,14 @@ class Walker:
         return self.accepts(json.dumps(value, ensure_ascii=False))
 
     def accepts_in_some_order(self, value: Any, patience: int = 2_000) -> bool:
-        """The same, with the members of objects in whatever order the language asks for.
+        """Whether the language has ``value`` with the members of its objects in some order.
 
-        False as well where more than ``patience`` members would have to be tried.
+        Also False if the search would try more than ``patience`` members.
         """
         return OrderSearch(self._steps, patience).finds(self._steps.start, value)
 
     def sample(self, rng: random.Random, steps: int = 60) -> bytes:
-        """A random text; after ``steps`` bytes it goes on by the shortest way."""
+        """A random text. After ``steps`` bytes it continues with the shortest completion."""
         language, text = self._steps, bytearray()
         here = language.start
         while True:
@@ -78,7 +78,7 @@ class Walker:
 
 
 class Expressions:
-    """A language of which states are expressions."""
+    """A language whose states are expressions."""
 
     def __init__(self, derivatives: Derivatives, root: Expression) -> None:
         self._derivatives = derivatives
@@ -106,7 +106,7 @@ class Expressions:
 
 
 class Memories:
-    """A language whose answers carry what they said: its states are places."""
+    """A language with memory of the names and items of an answer: its states are places."""
 
     def __init__(self, derivatives: Derivatives, root: Expression) -> None:
         self._automaton = Automaton(Program(root, derivatives))
@@ -137,7 +137,7 @@ class Memories:
     def shortest(self, here: Here) -> bytes:
         assert isinstance(here, Place)
         found = at_once(Plans(self._places).completion(here))
-        assert found is not None, "a place that no answer stands at"
+        assert found is not None, "a live place without a completion"
         return found
 
 

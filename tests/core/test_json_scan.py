@@ -1,4 +1,4 @@
-"""Where a JSON value ends, in chunks of any size."""
+"""The end of a JSON value is found in chunks of any size."""
 
 from __future__ import annotations
 

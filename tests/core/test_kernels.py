@@ -13,14 +13,14 @@ from app.core.kernels import PROCESSORS, features_of, kernel, name_image, runs_h
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def test_a_loop_that_can_be_kept_nowhere_is_compiled_all_the_same() -> None:
+def test_a_loop_without_a_cache_folder_is_compiled() -> None:
     names: dict[str, Any] = {}
-    exec("def total(count):\n    return sum(range(count))", names)  # in no file, so beside none
+    exec("def total(count):\n    return sum(range(count))", names)  # no file, so no cache folder
     total: Callable[[int], int] = kernel()(names["total"])
     assert total(5) == 10
 
 
-def test_a_kept_loop_is_compiled_again_when_a_file_changes_whose_code_is_in_it(
+def test_a_cached_loop_is_compiled_again_if_a_file_with_its_code_changes(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "loops"
@@ -44,7 +44,7 @@ def test_a_kept_loop_is_compiled_again_when_a_file_changes_whose_code_is_in_it(
         return found
 
     assert answer("x * 10") == "11 Counter()"
-    assert answer("x * 10").startswith("11 Counter({")  # read from the disk
+    assert answer("x * 10").startswith("11 Counter({")  # read from the cache on disk
     assert answer("x * 200") == "201 Counter()"
 
 
@@ -61,7 +61,7 @@ def test_loops_that_an_image_has_are_taken_and_not_compiled_again(tmp_path: Path
     def answer(first: str, **environment: str) -> str:
         code = f"{first}; from loops.one import run; print(run(1), run.stats.cache_hits)"
         ran = subprocess.run(
-            # -B: byte code of a source of the same size and second is taken for that of the new.
+            # -B: Python would reuse the byte code of a source with the same size and time stamp.
             [sys.executable, "-B", "-c", code],
             env={"PYTHONPATH": f"{tmp_path}:{REPOSITORY}", "HOME": str(tmp_path), **environment},
             capture_output=True,
@@ -76,10 +76,10 @@ def test_loops_that_an_image_has_are_taken_and_not_compiled_again(tmp_path: Path
     name_image(shipped / kind)
     take = "from pathlib import Path; from app.core import kernels; kernels._use_shipped"
     at_start = f"{take}(Path({str(shipped)!r}), {str(kept)!r})"
-    for _ in range(2):  # the second time all is there
-        (loops / "one.py").touch()  # a copy of the sources is as good
+    for _ in range(2):  # the second time, the cache is complete
+        (loops / "one.py").touch()  # other time stamps do not matter
         assert answer(at_start, NUMBA_CACHE_DIR=str(kept)).startswith("2 Counter({")
-    # A newer image has other loops, and a folder of the older one is there.
+    # A newer image has different loops; the folder that was copied from the older one exists.
     (loops / "one.py").write_text((loops / "one.py").read_text().replace("x + 1", "x + 2"))
     assert answer("pass", **while_building) == "3 Counter()"
     name_image(shipped / kind)

@@ -1,4 +1,4 @@
-"""One cache by last use, against a list."""
+"""The least-recently-used cache, compared to a list."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_was_used_last_is_kept_within_both_bounds(most: int | None) -> None
         assert len(lru) == len(used)
 
 
-def test_what_is_too_large_alone_takes_no_others_place() -> None:
+def test_a_value_larger_than_the_cache_evicts_nothing() -> None:
     lru = Lru[str, bytes](10, len)
     lru.keep("small", b"1234")
     lru.keep("large", bytes(11))

@@ -24,7 +24,7 @@ def test_items_are_counted_when_they_are_done_with() -> None:
     assert (stage.of, stage.unit, stage.ended) == (3, "letters", True)
 
 
-def test_the_length_of_what_comes_as_it_comes_is_not_known() -> None:
+def test_the_length_of_an_iterator_is_unknown() -> None:
     progress = Recorded()
     assert list(telling(progress, "asking", iter("ab"))) == ["a", "b"]
     assert progress.named("asking").of is None
@@ -61,7 +61,7 @@ def test_functions_that_are_compiled_are_counted_once_each_and_those_that_are_th
     with telling_compilations(progress):
         assert not progress.stages
         assert four_times(1.0) == 4.0
-        assert twice(2.0) == 4.0  # compiled with the other
+        assert twice(2.0) == 4.0  # was compiled together with the other function
     stage = progress.named("compiling for this processor")
     assert stage.reached == [1, 2]
     assert stage.names == ["quadrupled", "doubled"]
@@ -69,5 +69,5 @@ def test_functions_that_are_compiled_are_counted_once_each_and_those_that_are_th
     with telling_compilations(quiet := Recorded()):
         assert four_times(2.0) == 8.0
     assert not quiet.stages
-    four_times(1)  # for integers: nobody listens any more
+    four_times(1)  # compiled for integers, without a listener
     assert stage.reached == [1, 2]

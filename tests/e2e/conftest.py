@@ -29,7 +29,7 @@ pathlib.Path(__file__).with_name("watching").touch()
 
 @pytest.fixture(scope="session")
 def imports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the server and its compile workers note what they import: see ``WATCH``."""
+    """Folder where the server and its compile workers record imports: see ``WATCH``."""
     folder = tmp_path_factory.mktemp("imports")
     (folder / "sitecustomize.py").write_text(WATCH)
     return folder

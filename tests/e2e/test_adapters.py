@@ -1,4 +1,4 @@
-"""Adapters end to end: engine and runner token for token, and a whole server as clients see it."""
+"""Adapters end to end: engine and runner token by token, and a whole server with its clients."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_answers_of_a_mixed_batch_equal_plain_loops_over_merged_models(
     )
     engine = Engine(runner, VOCABULARY, TOKENIZER, EngineConfig(overlap=overlap, max_running=6))
     rng = random.Random(3)
-    # One prompt for all: what is computed or learned with one adapter is of no use to another.
+    # All requests share a prompt: cached blocks and draft statistics must not cross adapters.
     requests = [
         replace(one, adapter=index % 3, scope=str(index % 3), prompt=TOKENIZER.encode("ab" * 9))
         for index, one in enumerate(random_requests(rng, [], 12))

@@ -1,7 +1,7 @@
 """A seeded answer of the demo model in float32 is the same alone and among 31 others.
 
 Matrix products round differently for one row and for many: the logits differ in their last bits.
-The engine and the tokens drawn must not let anybody see it.
+The engine and its sampling must hide this difference.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Demo:
         return Engine(load_runner(self._config), self._vocabulary, self._tokenizer)
 
     def requests(self, sampling: SamplingParams, first_seed: int) -> list[EngineRequest]:
-        """Each asks for something else, under its own seed, and every other one by its schema."""
+        """Requests with different prompts and seeds; every other one has a schema."""
         return [
             EngineRequest(
                 request_id=f"{example.kind} {index}",
@@ -96,7 +96,7 @@ def test_a_seeded_answer_is_the_same_alone_and_among_31_others(demo: Demo, name:
 
 
 def test_a_seeded_answer_is_the_same_with_drafts_and_without(demo: Demo) -> None:
-    """Drafts of an engine that has seen these very requests, against none."""
+    """Compare answers with drafts, learned from the same requests, to answers without."""
     requests = demo.requests(SAMPLINGS["all tokens"], 2000)
     engine = demo.new_engine()
     plain = answers_of(engine, [varied(one, draft=False) for one in requests])

@@ -1,4 +1,4 @@
-"""Files and batches driven by OpenAI's client; servers that are killed; several on one store."""
+"""Files and batches with OpenAI's client; servers that are killed; two servers on one store."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_openai_s_client_drives_files_and_batches_to_the_end(tmp_path: Path) -> 
         waiting = started(client, jsonl(1000))
         while client.batches.retrieve(waiting.id).status != "in_progress":
             time.sleep(0.02)
-        server.process.terminate()  # it drains: what runs ends, what waits is left
+        server.process.terminate()  # it drains: running lines end, waiting ones remain
         assert server.process.wait(60) == 0
 
 
@@ -137,11 +137,11 @@ def test_a_batch_goes_on_after_kills(tmp_path: Path) -> None:
 
 
 class Postgres:
-    """A server of its own in ``folder``."""
+    """A Postgres server of its own, with its data in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self._as_user: dict[str, Any] = {}
-        if os.getuid() == 0:  # it runs as no root
+        if os.getuid() == 0:  # Postgres refuses to run as root
             self._as_user = {"user": "postgres"}
             shutil.chown(folder, "postgres")
         self._folder, self._port = folder, free_port()
@@ -166,7 +166,7 @@ class Postgres:
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own are root's alone
+    with tempfile.TemporaryDirectory() as folder:  # only root can read pytest's own folders
         server = Postgres(Path(folder))
         server.start()
         try:
@@ -198,7 +198,7 @@ def bucket(folder: Path) -> Iterator[Mapping[str, str]]:
 def test_two_servers_share_a_database_and_one_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files lie in S3 where ``moto_server`` is here, else in a folder that both see."""
+    """Files are in S3 if ``moto_server`` is installed, else in a folder that both servers share."""
     with ExitStack() as stack:
         url = stack.enter_context(postgres()).url
         data = str(tmp_path / "data")
@@ -225,7 +225,7 @@ def test_two_servers_share_a_database_and_one_is_killed(
         first.process.kill()
         batch = ended(clients[1], batch_id)
         check_answers(clients[1], batch, 2000)
-        # The conversation that the dead one began goes on, too.
+        # The conversation that the killed server began continues.
         clients[1].responses.create(
             model="leapjson-demo", input="and?", previous_response_id=answer.id, max_output_tokens=8
         )
@@ -237,7 +237,7 @@ def test_two_servers_share_a_database_and_one_is_killed(
         metrics = httpx.get(f"{second.url}/metrics", timeout=300).text
         assert re.search(r"^leapjson_stored_programs_loaded_total [1-9]", metrics, re.MULTILINE)
         logs = [(tmp_path / f"log{number}").read_text() for number in range(2)]
-        assert all(f'"endpoint": "{CHAT}"' in log for log in logs), "one of them did nothing"
+        assert all(f'"endpoint": "{CHAT}"' in log for log in logs), "one of the servers did nothing"
 
 
 @pytest.mark.wide
@@ -260,7 +260,7 @@ def test_a_database_that_is_away_for_a_while_loses_nothing(tmp_path: Path) -> No
                     client.batches.retrieve(batch_id)
                 message: Any = {"role": "user", "content": "hi"}
                 client.chat.completions.create(model="leapjson-demo", messages=[message])
-                # A response is answered, though it cannot be kept.
+                # A response is served, though it cannot be stored.
                 client.responses.create(model="leapjson-demo", input="hi", max_output_tokens=8)
                 time.sleep(1)
             database.start()
@@ -268,6 +268,6 @@ def test_a_database_that_is_away_for_a_while_loses_nothing(tmp_path: Path) -> No
                 try:
                     batch = ended(client, batch_id)
                     break
-                except openai.InternalServerError:  # until it has started
+                except openai.InternalServerError:  # the database is still starting
                     time.sleep(0.1)
             check_answers(client, batch, 2000)

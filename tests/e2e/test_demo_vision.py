@@ -1,4 +1,4 @@
-"""A character sheet from a picture: the demo that sees, served, with leaps and without."""
+"""A character sheet from an image: the served vision demo, with leaps and without."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The real constraint core, engine and runner together, in float32 against plain loops."""
+"""The real constraint core, engine and runner together in float32, compared to plain loops."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHAPE = {"vocab_size": VOCABULARY.size, "max_position_embeddings": 1024}
 
 
 class EagerModel(ScriptedModel):
-    """A transformers model read whole at every step: no cache, one sequence."""
+    """A transformers model that computes the whole text in each step: no cache, one sequence."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(VOCABULARY)
@@ -128,7 +128,7 @@ def test_greedy_answers_equal_a_plain_loop_token_for_token(
         assert answer.finish_reason == expected.finish_reason
 
 
-def test_a_seeded_answer_does_not_depend_on_the_company_it_keeps(
+def test_a_seeded_answer_does_not_depend_on_other_requests(
     folder: str, constraints: list[CompiledConstraint]
 ) -> None:
     rng = random.Random(5)
@@ -178,7 +178,7 @@ def test_hundreds_of_random_answers_are_all_valid(folder: str) -> None:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_what_a_prompt_s_tokens_are_given_is_what_transformers_gives_them(
+def test_the_log_probabilities_of_prompt_tokens_are_those_of_transformers(
     folder: str, overlap: bool
 ) -> None:
     config = EngineConfig(overlap=overlap, max_running=4, max_batch_tokens=40, small_gap_tokens=7)

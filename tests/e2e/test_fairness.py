@@ -1,4 +1,4 @@
-"""One client's hundreds of requests and another's one: HTTP, keys, service and engine together."""
+"""Hundreds of requests of one client and one of another: HTTP, keys, service and engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.serving.fakes import Bench, FakeEngine, until
 
 
 class HeldEngine(Engine):
-    """The real one, on a scripted model, that runs one answer at a time, and none while held."""
+    """The real engine on a scripted model; it runs one answer at a time, while its gate is open."""
 
     def __init__(self) -> None:
         runner = ScriptedRunner(ScriptedModel(VOCABULARY), num_blocks=64)

@@ -27,7 +27,7 @@ CHOICES = 5
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Its KV cache holds less than two full contexts, and its engine can be killed."""
+    """A server whose cache holds less than two full contexts, and whose engine can be killed."""
     with Setting(tmp_path_factory.mktemp("faults")).server(
         engine_death.COMMAND,
         kv_cache_bytes=str(CONTEXT * 5 // 4 * TOKEN_BYTES),
@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-async def test_answers_that_do_not_fit_in_the_cache_together_are_what_each_is_alone(
+async def test_answers_that_exceed_the_cache_together_equal_those_alone(
     server: Server,
 ) -> None:
     def question(seed: int, n: int) -> dict[str, object]:
@@ -58,7 +58,7 @@ async def test_clients_that_leave_at_random_points_leave_nothing_behind(server: 
     answer = {"response_format": regex("[a-z ]{250,280}"), "max_tokens": 250}
     await leave(server.url, random.Random(0), 40, left, answer)
     assert left.total() == 40
-    await settle(server.url)  # raises, should anything still run, wait or hold a block
+    await settle(server.url)  # raises if a request still runs, waits or holds a block
     assert (await ask(server.url, chat("Hello!")))[0] == 200
 
 
@@ -82,7 +82,7 @@ async def test_broken_requests_of_every_kind_get_no_5xx(server: Server) -> None:
     assert server.process.poll() is None
 
 
-async def test_when_the_engine_dies_everybody_is_told_and_the_process_fails(
+async def test_the_death_of_the_engine_fails_all_requests_and_the_process(
     server: Server,
 ) -> None:
     """The last test of this file: it ends the server that the others use."""

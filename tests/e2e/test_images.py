@@ -1,6 +1,6 @@
-"""A picture from a request to the answer, through a server on a real tiny model that sees.
+"""Images from the request to the answer, through a server with a tiny real vision model.
 
-The oracle is transformers: its own processor of the same picture, and the whole model's logits.
+The oracle is transformers: its processor for the same image, and the logits of the whole model.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ PARTS = (
     "{% for c in m['content'] if c['type'] == 'text' %}{{ c['text'] }}{% endfor %} "
     "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""LLaVA's: content is a list, and images stand first."""
+"""LLaVA's template: content is a list, and images come first."""
 EITHER = (
     "{% for m in messages %}{{ m['role'] }}: "
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
     "{% if c['type'] == 'image' %}MARK{% else %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %} "
     "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""Qwen's: a text or a list."""
+"""Qwen's template: content is a text or a list."""
 TEXT = (
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] + ' ' }}{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""One that knows of no images."""
+"""A template without support for images."""
 
 
 def png(image: Image.Image) -> str:
@@ -133,7 +133,7 @@ async def test_pictures_are_seen_as_transformers_shows_them(
         assert len(ones) > 1
         logits = model.logits(inputs)[-1].double()
         first, *others = ones
-        for other in others:  # differences: the server leaves out tokens that are no text
+        for other in others:  # differences: the server excludes tokens without text
             expected = float(logits[other] - logits[first])
             assert ones[other] - ones[first] == pytest.approx(expected, abs=1e-3)
 

@@ -1,4 +1,4 @@
-"""Calls whose arguments are a text each, through constraint, engine and model."""
+"""Tool calls with one text per argument, through constraint, engine and model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Real weights, served: SmolLM2-135M-Instruct in float32, against transformers in float32.
 
-The weights of the oracle are those that the ``gguf`` package reads from the file. Left out, with
-the reason, where the file is not here and cannot be fetched.
+The oracle has the weights that the ``gguf`` package reads from the file. The tests are skipped,
+with the reason, if the file is missing and cannot be fetched.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ WEATHER = {
 
 
 class Oracle(ScriptedModel):
-    """transformers' own model of the weights that ``gguf`` dequantises; it reads whole texts."""
+    """The transformers model with weights dequantised by ``gguf``; it computes whole texts."""
 
     def __init__(self, path: str) -> None:
         reader = gguf.GGUFReader(path)
@@ -117,7 +117,7 @@ class Oracle(ScriptedModel):
             value = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
             *block, name, _ = tensor.name.split(".")
             if turned := {"attn_q": heads, "attn_k": groups}.get(name):
-                # llama.cpp rotates neighbours, transformers halves.
+                # llama.cpp rotates neighbours, transformers the two halves of a head.
                 pairs = value.reshape(turned, -1, 2, value.shape[-1])
                 value = pairs.swapaxes(1, 2).reshape(value.shape)
             place = f"model.layers.{block[1]}." if block else ""
@@ -140,7 +140,7 @@ class Oracle(ScriptedModel):
 
 
 class Spelling(ByteVocabulary):
-    """The real vocabulary as the plain loop takes it."""
+    """The real vocabulary with the interface of the plain loop."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._token_bytes = vocabulary.token_bytes
@@ -154,7 +154,7 @@ class Spelling(ByteVocabulary):
 @pytest.fixture(scope="module")
 def path() -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIP_RETRIES", "1")  # without a network it is over in seconds
+        patch.setenv("PIP_RETRIES", "1")  # without a network it fails in seconds
         try:
             return smollm2_file()
         except UnsupportedModel as error:
@@ -163,7 +163,7 @@ def path() -> str:
 
 @pytest.fixture(scope="module")
 def client(path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    """The one server that all tests share."""
+    """A client of the server that all tests share."""
     settings = {
         "MODEL": "smollm2",
         "DTYPE": "float32",
@@ -182,7 +182,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 def ask(client: openai.OpenAI) -> Ask:
-    """A chat completion, greedy where it does not say otherwise; unknown names are our own."""
+    """A chat completion, greedy by default; options unknown to the SDK go to ``extra_body``."""
 
     def asked(prompt: str, **options: Any) -> Any:
         known = {"temperature", "seed", "n", "max_tokens", "tools", "tool_choice", "stream"}
@@ -261,7 +261,7 @@ def test_a_constrained_answer_is_that_of_a_plain_loop_with_drafts_and_without(
     )
     expected = naive_answer(request, oracle, Spelling(vocabulary), tokenizer, leap=leap)
     options = {"leap": leap, "schema_in_prompt": False, "max_tokens": 60}
-    for draft in (False, True, True):  # the second time it has learned what to draft
+    for draft in (False, True, True):  # the second answer with drafts has learned them
         answer = ask(ABOUT, response_format=shaped(PLACE), draft=draft, **options)
         assert answer.choices[0].message.content == expected.text.decode()
         details = answer.usage.completion_tokens_details

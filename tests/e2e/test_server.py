@@ -45,12 +45,12 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
 
 
 PLAIN = httpx.Client(verify=False, timeout=300)
-"""For what is asked again and again: a client of its own reads certificates each time."""
+"""A shared client for frequent requests: each new client would read certificates."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def plain_is_closed() -> Iterator[None]:
-    """An open connection at the interpreter's end is a warning behind the tests' summary."""
+    """Close ``PLAIN``: a connection open at exit gives a warning after the tests' summary."""
     with PLAIN:
         yield
 
@@ -79,7 +79,7 @@ def wait_until_not_ready(server: Server) -> None:
 def test_a_schema_in_the_prompt_is_computed_once_for_all_texts_of_users(
     client: openai.OpenAI,
 ) -> None:
-    """The demo model is told nothing unless it is asked for."""
+    """The demo model gets the schema in its prompt only on request."""
 
     def usage(text: str, **fields: Any) -> Any:
         completion = client.chat.completions.create(
@@ -225,7 +225,7 @@ def test_a_budget_is_kept_by_finishing_or_on_request_by_cutting(client: openai.O
 
 @pytest.mark.parametrize("budget", [30, 60])
 def test_any_model_may_reason_before_its_json(client: openai.OpenAI, budget: int) -> None:
-    """The demo model was never taught to: its thoughts are worth little, its answer is whole."""
+    """The demo model was not trained to reason: its reasoning is poor, its answer complete."""
     completion = client.chat.completions.create(
         model=MODEL,
         messages=[{"role": "user", "content": REVIEW}],

@@ -1,7 +1,7 @@
-"""Streams join to the whole answer: random requests to whole servers, with everything they may ask.
+"""Streams join to the whole answer: random requests with all options, to whole servers.
 
-The demo model serves twice: with its own template, which knows no tools, and with one of the Hermes
-kind that has reasoning. Every request is sent twice with one seed, whole and as a stream.
+Two servers have the demo model: one with its own template, which has no tools, one with a Hermes
+template and reasoning. Every request is sent twice with one seed, whole and as a stream.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STOPS = ['", "', "e", '": ', "{", "ß", "很", "\n", "tool", "na", '"}']
 
 @dataclass
 class Answer:
-    """One choice, as a client puts it together."""
+    """One choice, as a client assembles it."""
 
     content: str = ""
     reasoning: str = ""
@@ -110,7 +110,7 @@ def whole(body: dict[str, Any]) -> list[Answer]:
 
 
 def joined(events: str, n: int) -> list[Answer]:
-    """What a client makes of the deltas."""
+    """The choices that a client assembles from the deltas."""
     answers = [Answer() for _ in range(n)]
     data = [event.removeprefix("data: ") for event in events.strip().split("\n\n")]
     assert data[-1] == "[DONE]"
@@ -118,7 +118,7 @@ def joined(events: str, n: int) -> list[Answer]:
         assert "error" not in chunk, chunk
         for choice in chunk["choices"]:
             answer, delta = answers[choice["index"]], choice["delta"]
-            assert answer.finish_reason is None, "something came after the end"
+            assert answer.finish_reason is None, "a delta after the finish reason"
             answer.content += delta.get("content") or ""
             answer.reasoning += delta.get("reasoning_content", "")
             answer.logprobs += _logprobs(choice["logprobs"])
@@ -146,14 +146,14 @@ def _text(answer: Answer) -> Answer:
     return replace(answer, logprobs=[], confidence=[])
 
 
-def _told(answer: Answer) -> list[tuple[Any, ...]]:
-    """What the confidence is about, without numbers."""
+def _entries(answer: Answer) -> list[tuple[Any, ...]]:
+    """The entries of the confidence without their numbers."""
     names = ("tool_call", "pointer", "value", "next", "tokens")
     return [tuple([each.get(name) for name in names]) for each in answer.confidence]
 
 
 def _check_confidence(body: dict[str, Any], answer: Answer) -> None:
-    """Each value of each text is there once, in its order, with a probability."""
+    """Check that each value of each text has one entry, in order, with a probability."""
     texts: list[tuple[int | None, str]] = []
     if body.get("response_format", {}).get("type") in ("json_object", "json_schema"):
         texts = [(None, answer.content)]
@@ -173,7 +173,7 @@ def _check_confidence(body: dict[str, Any], answer: Answer) -> None:
 
 
 class _Members(list[tuple[str, Any]]):
-    """An object's members; free names may come twice."""
+    """An object's members; additional names may occur twice."""
 
 
 def _pointers(value: Any, pointer: str) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _pointers(value: Any, pointer: str) -> Iterator[str]:
 
 
 def check(body: dict[str, Any], answer: Answer) -> None:
-    """What ended by itself is valid."""
+    """Check that an answer is valid if it ended by itself."""
     if body.get("confidence") and answer.finish_reason != "length" and "stop" not in body:
         _check_confidence(body, answer)
     if answer.finish_reason == "tool_calls":
@@ -257,10 +257,10 @@ async def test_the_deltas_of_random_streams_join_to_the_whole_answers(
     for body, (plain, streamed) in zip(requests, pairs, strict=True):
         assert [each.finish_reason for each in plain] == [each.finish_reason for each in streamed]
         for first, other in zip(plain, streamed, strict=True):
-            # The two ran in batches of other shapes, in which sums round in other ways.
+            # The two ran in batches of different shapes, where sums round differently.
             assert [token for token, _ in first.logprobs] == [token for token, _ in other.logprobs]
             assert _values(first) == pytest.approx(_values(other), abs=1e-3)
-            assert _told(first) == _told(other)
+            assert _entries(first) == _entries(other)
             assert _text(first) == _text(other), body
         for answer in plain:
             check(body, answer)

@@ -1,9 +1,9 @@
-"""Random schemas and sets of texts whose choices are known, with probabilities by brute force.
+"""Random schemas and sets of texts with known choices, whose probabilities come from brute force.
 
-``python -m tests.engine.choice_oracle --schemas 1000`` checks every choice that an engine scores
-against enumeration: of all texts, byte by byte, with a vocabulary of bytes; and with one that has
-merges, of all token paths that follow the tokenizer's split but for the last token. As many sets of
-texts that are no JSON are checked in the same way.
+``python -m tests.engine.choice_oracle --schemas 1000`` compares every choice that an engine scores
+to an enumeration: with a vocabulary of bytes, of all texts; with one that has merges, of all token
+paths that follow the tokenizer's split, except for the last token. The same number of sets of
+texts that are not JSON is checked in the same way.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tests.fakes import (
 )
 
 TOLERANCE = 1e-5
-"""Of probabilities: those of float32 logits."""
+"""Largest error of a probability, since logits are rounded to float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A vocabulary, its tokenizer, and a model whose probabilities are those of float32 logits."""
+    """A vocabulary, its tokenizer, and a model whose logits are rounded to float32."""
 
     vocabulary: ByteVocabulary
     tokenizer: ByteTokenizer
@@ -77,7 +77,7 @@ class Bench:
         )
 
     def log_probability(self, before: Seq[int], tokens: Iterable[int]) -> float:
-        """Of the last of ``tokens`` being any of the model's next ones after ``before``."""
+        """Log-probability that the token after ``before`` is one of ``tokens``."""
         logits = self.model.logits(before).astype(np.float64)
         return float(np.logaddexp.reduce(logits[[*tokens]]) - np.logaddexp.reduce(logits))
 
@@ -89,7 +89,7 @@ class _Float32Model(ScriptedModel):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a choice was scored from: tokens, and how much of the answer they spell."""
+    """The context that a choice is scored from: tokens, and the number of answer bytes in them."""
 
     tokens: tuple[int, ...]
     length: int
@@ -98,12 +98,12 @@ class Context:
 def run(
     bench: Bench, engine: Engine, one: EngineRequest
 ) -> tuple[bytes, list[tuple[ScoredChoice, Context]]]:
-    """The answer to a request, and the choices that were scored in it."""
+    """The answer to a request, and the choices scored in it, each with its context."""
     engine.add(one)
     text = b""
     choices: list[tuple[ScoredChoice, Context]] = []
     contexts: dict[tuple[int, Place], Context] = {}
-    scorer = engine._decoder._scorer  # only to see what they are scored from
+    scorer = engine._decoder._scorer  # only to record the contexts
     finish = scorer.finish
 
     def watched(sequence: Sequence) -> None:
@@ -126,7 +126,7 @@ def run(
 
 
 def check(bench: Bench, schema: Any, seed: int, options: ChoiceOptions, *, overlap: bool) -> int:
-    """Compare every choice of one answer with brute force; how many there were."""
+    """Compare every choice of one answer to brute force; return the number of choices."""
     allowed = bench.compile(schema)
     one = bench.request(allowed, seed, options)
     text, choices = run(bench, bench.engine(overlap=overlap), one)
@@ -137,7 +137,7 @@ def check(bench: Bench, schema: Any, seed: int, options: ChoiceOptions, *, overl
     ), text
     for choice, context in choices:
         if context.length < choice.start:
-            assert text[context.length : choice.start], "a context ends behind its choice"
+            assert text[context.length : choice.start], "a context ends after its choice"
         for each in choice.ways:
             if options.is_text:
                 others = [other.way.text for other in choice.ways]
@@ -149,7 +149,7 @@ def check(bench: Bench, schema: Any, seed: int, options: ChoiceOptions, *, overl
 
 
 def places(text: bytes, allowed: Constraint, *, is_text: bool) -> list[tuple[int, Place]]:
-    """Where an answer has choices: found from its whole text, from left to right."""
+    """Positions and kinds of an answer's choices, found in its whole text from left to right."""
     found: list[tuple[int, Place]] = []
     state, scan = allowed.start(), JsonScan()
     if is_text:
@@ -183,10 +183,10 @@ def places(text: bytes, allowed: Constraint, *, is_text: bool) -> list[tuple[int
 def _by_paths(
     bench: Bench, allowed: Constraint, text: bytes, context: Context, start: int, way: Way
 ) -> float:
-    """The sum over all token paths that spell the way, given that the answer got to it.
+    """Log-probability of a way: the sum over the token paths that spell it, given its position.
 
-    With a vocabulary of bytes these are all texts. Else all but the last token have to be those
-    that the tokenizer splits the text into.
+    With a vocabulary of bytes these are all texts. Otherwise all tokens but the last must be those
+    of the tokenizer's split.
     """
     before = text[context.length : start]
     logs = []
@@ -216,8 +216,8 @@ _BORDERS = [*' \t\r\n.,:;!?)]}"*', "。", "，"]
 
 
 def _of_text(bench: Bench, context: Context, text: bytes, others: Seq[bytes]) -> float:
-    """The sum over the paths that spell the text and end it: the answer's end, or a border with
-    which no other text goes on."""
+    """Log-probability of a text: the sum over the paths that spell it and then the end of the
+    answer, or a border that continues no other text."""
     split = _split(bench, b"", text)
     log = sum(
         bench.log_probability([*context.tokens, *split[:i]], [token])
@@ -234,7 +234,7 @@ def _of_text(bench: Bench, context: Context, text: bytes, others: Seq[bytes]) ->
 
 
 def _texts(bench: Bench, allowed: Constraint, text: bytes, start: int) -> list[bytes]:
-    """Texts of all ways from a place."""
+    """Texts of all ways of the choice at ``start``."""
     state, scan = allowed.start(), JsonScan()
     state.accept_bytes(text[:start])
     for byte in text[:start]:
@@ -247,8 +247,8 @@ def _texts(bench: Bench, allowed: Constraint, text: bytes, start: int) -> list[b
 
 
 def _paths(bench: Bench, context: Seq[int], text: bytes) -> Iterator[tuple[list[int], float]]:
-    """Token paths that end with a token over the end of ``text``: without that token, and the
-    logarithm of the probability of all of them."""
+    """Token paths whose last token reaches or passes the end of ``text``: the path without that
+    token, and the log-probability of the path with any such token."""
     waiting: list[tuple[list[int], bytes, float]] = [([], b"", 0.0)]
     pieces = [*bench.vocabulary.ids.items()]
     while waiting:
@@ -266,7 +266,7 @@ def _paths(bench: Bench, context: Seq[int], text: bytes) -> Iterator[tuple[list[
 
 
 def _split(bench: Bench, before: bytes, text: bytes) -> list[int]:
-    """How the tokenizer goes on with ``text``; by itself where it would merge the two."""
+    """Tokens of ``text`` after ``before``; those of ``text`` alone if a token would span both."""
     whole = bench.tokenizer.encode((before + text).decode())
     at = 0
     for index, token in enumerate(whole):
@@ -278,15 +278,15 @@ def _split(bench: Bench, before: bytes, text: bytes) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--schemas", type=int, default=1000, help="and as many sets of texts")
+    parser.add_argument("--schemas", type=int, default=1000, help="number of schemas and of sets")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     choices = 0
     for number in range(options.schemas):
         choices += check_random(options.seed + number)
-    print(f"{options.schemas} schemas, {choices} choices: all as by enumeration")
+    print(f"{options.schemas} schemas, {choices} choices: all equal to the enumeration")
     ways = sum(check_random_texts(options.seed + number) for number in range(options.schemas))
-    print(f"{ways} sets of texts: all as by enumeration")
+    print(f"{ways} sets of texts: all equal to the enumeration")
 
 
 BYTES = Bench.of()
@@ -294,7 +294,7 @@ MERGED = Bench.of(*MERGES)
 
 
 def check_random(seed: int) -> int:
-    """Check the choices of a random schema's answer; how many there were."""
+    """Check the choices in the answer to a random schema; return their number."""
     rng = random.Random(seed)
     schema = random_schema(rng)
     bench = rng.choice([BYTES, MERGED])
@@ -303,7 +303,7 @@ def check_random(seed: int) -> int:
 
 
 def check_random_texts(seed: int) -> int:
-    """Check the one choice of an answer that is one of some texts."""
+    """Check the choice of an answer that is one of several random texts; return 1."""
     rng = random.Random(seed)
     spec = random_texts(rng)
     bench = rng.choice([BYTES, MERGED])

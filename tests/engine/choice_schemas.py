@@ -1,4 +1,4 @@
-"""Random schemas and sets of texts with every kind of choice in them."""
+"""Random schemas and sets of texts with choices of every kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORDS = (
 
 
 def random_schema(rng: random.Random, depth: int = 0) -> Any:
-    """Every kind of choice, and texts between them."""
+    """A random schema with choices of any kind, and texts between them."""
     kinds = ["enum", "enum", "boolean", "integers", "const", "nullable", "union"]
     kind = rng.choice(kinds if depth else ["object", "object", "array", *kinds])
     if depth == 1 and rng.random() < 0.3:
@@ -78,7 +78,7 @@ def random_schema(rng: random.Random, depth: int = 0) -> Any:
 
 
 def random_texts(rng: random.Random) -> TextSpec:
-    """Texts of which some begin like others, with what ends a text in some of them."""
+    """Texts, some with common prefixes, some with characters inside that may end a text."""
     words = [*_WORDS, "a.", "a. b", "or, ab", "na me", "name\n", "a+"]
     if rng.random() < 0.3:
         return Regex(rng.choice(["[ab]{1,3}", "(na|me)?( or)?", "(ab|name)[.,!]?", "1[0-9]?"]))

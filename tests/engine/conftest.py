@@ -1,4 +1,4 @@
-"""What is promised of answers holds in either order of steps, and with recurrent layers."""
+"""Fixtures that run tests with serial and overlapped steps, and with recurrent layers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ BOTH_ORDERS = (
     "test_engine",
     "test_stop_tokens",
     "test_leap",
-    "test_origins",
-    "test_looking",
+    "test_token_sources",
 )
 WITH_STATES = ("test_engine",)
-"""As well as without; other modules say it of each test."""
+"""Modules whose tests run with and without recurrent layers. Tests of other modules choose."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -31,13 +30,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How ``make_engine`` orders steps."""
+    """Order of the steps in ``make_engine``: serial or overlapped."""
     chosen = getattr(request, "param", "serial")
     monkeypatch.setattr(harness, "OVERLAP", chosen == "overlapped")
 
 
 @pytest.fixture(autouse=True)
 def layers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the model that ``make_engine`` runs has recurrent layers, too."""
+    """Whether the model of ``make_engine`` has recurrent layers as well."""
     if getattr(request, "param", "attention") == "recurrent":
         monkeypatch.setattr(harness, "STATES", StateSlots(40, 8))

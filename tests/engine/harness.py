@@ -1,4 +1,4 @@
-"""Runs an engine over fakes to the end, checking every invariant after every step."""
+"""Runs an engine over fakes to its end, and checks all invariants after each step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOKENIZER = ByteTokenizer(VOCABULARY)
 OVERLAP = False
 """Whether steps overlap; set by the fixture ``order``."""
 STATES: StateSlots | None = None
-"""Slots for states where a test does not say; set by the fixture ``layers``."""
+"""Default slots for recurrent states; set by the fixture ``layers``."""
 GREEDY = SamplingParams(temperature=0.0)
 
 
@@ -43,7 +43,7 @@ def constraint(*answers: str, tight: bool = True) -> FiniteConstraint:
 
 
 def templates(*parts: str | Sequence[str]) -> list[str]:
-    """Every way to choose one option from each part; a string is its own only option."""
+    """All texts with one option from each part; a string is a part with one option."""
     options = [[part] if isinstance(part, str) else list(part) for part in parts]
     return ["".join(choice) for choice in product(*options)]
 
@@ -62,12 +62,12 @@ LANGUAGES = (
 
 @dataclass(slots=True)
 class Answer:
-    """What an observer of the engine sees of one request."""
+    """The chunks of one request, joined."""
 
     data: bytes = b""
     entries: list[AnswerToken] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
-    """The answer's tokens as they stood at its end."""
+    """Tokens of the answer at its end."""
     usage: AnswerUsage | None = None
     finish_reason: str | None = None
     closed: bytes | None = None
@@ -92,7 +92,7 @@ def make_engine(
     states: StateSlots | None = None,
     observer: Recorder | None = None,
 ) -> Engine:
-    """With a device that computes as late as it may, where steps overlap."""
+    """An engine over fakes. If steps overlap, its device computes as late as possible."""
     if OVERLAP:
         config = replace(config or EngineConfig(pipelined_answers=2), overlap=True)
     kind = QueuedRunner if OVERLAP else ScriptedRunner
@@ -143,7 +143,7 @@ def request(
 
 
 def record(answer: Answer, chunk: TokenChunk) -> None:
-    """Add a chunk to an answer, checking what every chunk promises."""
+    """Add a chunk to an answer, and check what holds for every chunk."""
     assert answer.finish_reason is None, "a chunk after the last one"
     assert chunk.data == b"".join(token.data for token in chunk.tokens)
     assert chunk.tokens or chunk.finish_reason
@@ -156,24 +156,24 @@ def record(answer: Answer, chunk: TokenChunk) -> None:
 
 
 def step(engine: Engine) -> list[TokenChunk]:
-    """Everything that a step has to say."""
+    """Run one step; return all its chunks."""
     return [chunk for output in engine.step() for chunk in output.chunks]
 
 
 def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
-    """Step until nothing is left; the answers by request id."""
+    """Step until the engine has no work; return the answers by request id."""
     answers: dict[str, Answer] = {}
     for _ in range(limit):
         if not engine.has_work:
             break
-        live = dict(engine._sequences)  # only to see the tokens an answer ends with
+        live = dict(engine._sequences)  # only to read the tokens of ended answers
         for chunk in step(engine):
             answer = answers.setdefault(chunk.request_id, Answer())
             record(answer, chunk)
             sequence = live[chunk.request_id]
             answer.tokens = sequence.tokens[sequence.answer_start :]
         engine.check_integrity()
-    assert not engine.has_work, "the engine does not come to an end"
+    assert not engine.has_work, "the engine does not finish"
     assert engine.num_running == engine.num_waiting == 0
     assert engine.kv_usage == 0.0, "blocks are held after the last answer"
     assert engine.state_usage == 0.0, "states are held after the last answer"
@@ -207,7 +207,7 @@ def random_config(rng: random.Random) -> EngineConfig:
 
 
 def random_groups(rng: random.Random, tokens: int, block_size: int, step: int) -> list[Group]:
-    """Groups of a cache in which a sequence of ``tokens`` fits, computed ``step`` at a time."""
+    """Cache groups with room for a sequence of ``tokens``, computed ``step`` tokens at a time."""
     full = -(-tokens // block_size)
     groups = [Group(full + rng.choice([0, 1, 5, 100]))] if rng.random() < 0.7 else []
     for _ in range(rng.choice([0, 1, 1, 2]) if groups else rng.choice([1, 2])):
@@ -219,7 +219,7 @@ def random_groups(rng: random.Random, tokens: int, block_size: int, step: int) -
 
 
 def random_states(rng: random.Random, block_size: int) -> StateSlots:
-    """Slots for states, down to the fewest with which anything goes on."""
+    """State slots, down to the fewest with which the engine can run."""
     count = rng.choice([LEAST_SLOTS, LEAST_SLOTS, 4, 6, 10, 30, 200])
     return StateSlots(count, block_size * rng.choice([1, 1, 2, 5, 1000]))
 
@@ -257,7 +257,7 @@ def random_request(rng: random.Random, index: int) -> EngineRequest:
 
 
 def random_ends(rng: random.Random, one: EngineRequest) -> EngineRequest:
-    """``one`` with random values of everything that puts its end off or brings it on."""
+    """``one`` with random values of all options that delay or cause its end."""
     ids = VOCABULARY.ids
     stops: tuple[Sequence[int], ...] = (
         (),

@@ -1,4 +1,4 @@
-"""The oracle: one sequence at a time, all tokens read at every step, no cache and no drafts."""
+"""The oracle: one sequence at a time, computed in full at each step, without cache or drafts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.fakes import ByteVocabulary, ScriptedModel, draw
 @dataclass(frozen=True, slots=True)
 class NaiveAnswer:
     tokens: list[int]
-    """Tokens of the answer as they stand at its end; without a drawn token that ended it."""
+    """Tokens of the answer at its end, without a drawn token that ended it."""
     text: bytes
     finish_reason: str
 
@@ -32,7 +32,7 @@ def naive_answer(
     *,
     leap: bool = True,
 ) -> NaiveAnswer:
-    """What plain constrained decoding gives, with the leap's tokens forced where ``leap``."""
+    """The answer of plain constrained decoding, with leaps if ``leap``."""
     return _Naive(
         request, model, vocabulary, tokenizer, leap=leap and request.options.leap
     ).answer()
@@ -63,7 +63,7 @@ class _Naive:
         self.tokens: list[int] = []
         self.text = b""
         self.counted: list[bool] = []
-        """For each byte of the text whether a stop string that ends there counts."""
+        """For each byte of the text, whether a stop string may end there: see ``min_tokens``."""
         self.ended = False
         """Whether a leapt token ended the answer."""
 
@@ -133,7 +133,7 @@ class _Naive:
         self.text += data
 
     def _accepts(self, token: int) -> bool:
-        """Advance the state; False where the token is to be drawn again."""
+        """Advance the state; False if the token must be drawn again."""
         if self.state is None:
             return True
         left = self.request.max_tokens - self.kept - len(self.tokens) - 1
@@ -160,7 +160,7 @@ class _Naive:
         return draw(self.model.logits(known), asked).token_id
 
     def _drawable(self, mask: Mask | None) -> Mask:
-        """Of what the constraint allows: what ends nothing before the time, if there is any."""
+        """The allowed tokens without those that would end the answer early, if any are left."""
         size = self.vocabulary.size
         allowed = set(range(size)) if mask is None else _ids(mask)
         if self.state is not None and self.state.is_complete:
@@ -184,14 +184,14 @@ class _Naive:
 
     @property
     def _silent(self) -> set[int]:
-        """Stop tokens that no constraint can go on with."""
+        """Stop tokens without text, which no constraint accepts; empty without a constraint."""
         spelling = self.vocabulary.token_bytes
         if self.state is None:
             return set()
         return {token for token in self.request.options.stop_token_ids if spelling[token] is None}
 
     def _cut(self) -> bytes:
-        """Read byte by byte until a stop string has appeared where it counts."""
+        """The text up to the first stop string that counts, found byte by byte."""
         for end in range(1, len(self.text) + 1):
             found = [stop for stop in self.request.options.stop if self.text[:end].endswith(stop)]
             if found and self.counted[end - 1]:
@@ -200,7 +200,7 @@ class _Naive:
 
 
 def random_key(seed: int, text: bytes, again: int = 0) -> int:
-    """``again``: how often the token was drawn in vain."""
+    """``again``: number of rejected draws of this token."""
     data = (seed & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little") + text
     key = blake2b(data, digest_size=8).digest()
     if again:

@@ -1,4 +1,4 @@
-"""Choices are scored as whole texts, and drawn so where that is asked for."""
+"""Choices are scored as whole texts and, on request, drawn as whole texts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def asked(
 def run(
     engine: Engine, requests: Sequence[EngineRequest]
 ) -> dict[str, tuple[bytes, list[ScoredChoice]]]:
-    """By request the answer, and the choices that were scored."""
+    """The answer and the scored choices of each request."""
     for each in requests:
         engine.add(each)
     texts = {each.request_id: b"" for each in requests}
@@ -108,7 +108,7 @@ def test_a_choice_is_reported_where_its_answer_is_forced_to_the_end() -> None:
 
 
 class _Liking(ScriptedModel):
-    """Gives each text of a list its share, byte by byte, and next to nothing to all others."""
+    """Gives each text of ``shares`` its probability, byte by byte, and almost none to others."""
 
     def __init__(self, shares: dict[bytes, float]) -> None:
         super().__init__(VOCABULARY)
@@ -145,7 +145,7 @@ def shares_of(options: ChoiceOptions | None, temperature: float, count: int = 12
 def test_an_exact_choice_has_no_bias_towards_shared_beginnings() -> None:
     token_by_token, exact = shares_of(None, 1.0), shares_of(EXACT, 1.0)
     half = token_by_token["Half-giant"] + token_by_token["Half-elf"]
-    assert half > 72, "the mask hands the share of Half-blood to values that have none"
+    assert half > 72, "masks give the share of Half-blood to other values"
     assert exact["Half-giant"] == exact["Half-elf"] == 0
     assert abs(exact["Goblin"] - 80) < 18
 
@@ -205,7 +205,7 @@ def test_a_list_whose_items_differ_may_ask_for_exact_choices(
         assert not any(each.by_tokens for each in found)
 
 
-def test_choices_of_maps_are_drawn_as_wholes_whatever_was_said() -> None:
+def test_choices_of_maps_are_drawn_as_wholes() -> None:
     kinds = {"enum": ["a", "ab", "b"], "x-choice": "exact"}
     allowed = compiled({"type": "object", "minProperties": 3, "additionalProperties": kinds})
     for seed in range(6):
@@ -229,7 +229,7 @@ def test_texts_that_are_too_many_to_list_say_so() -> None:
 
 def test_the_temperature_is_that_of_whole_values() -> None:
     assert shares_of(EXACT, 0.0, 20) == {"Goblin": 20}
-    warm = shares_of(EXACT, 2.0)  # the square roots of 2 and 1
+    warm = shares_of(EXACT, 2.0)  # in the ratio of the square roots of 2 and 1
     assert abs(warm["Goblin"] - 120 * math.sqrt(2) / (1 + math.sqrt(2))) < 18
 
 

@@ -70,7 +70,7 @@ def test_an_engine_that_has_learned_gives_the_tokens_of_plain_decoding(seed: int
         one = random_request(rng, index)
         if rng.random() < 0.4:
             one = random_ends(rng, one)
-        if index >= 8:  # much as before: prompts and seeds come again
+        if index >= 8:  # prompts and seeds are repeated
             old = requests[rng.randrange(8)]
             one = replace(old, request_id=f"r{index}", seed=old.seed + rng.choice([0, 0, 1]))
         requests.append(one)
@@ -115,17 +115,17 @@ def test_a_draft_runs_across_leaps() -> None:
         assert answer.usage is not None
         counts.append(passes(answer))
         assert answer.usage.leapt_tokens > 0
-    # The prompt's pass draws the first token, and soon all the others.
+    # The prompt's pass draws the first token and, after some answers, all others.
     assert counts[0] > counts[-1]
     assert counts[-1] <= 2
 
 
 def test_a_value_that_stands_in_the_prompt_is_copied() -> None:
-    words = ["jkqvjk qvjkq", "kqvkqv jvj", "vqvq kkqqvvjj"]  # the vocabulary has no merges of these
+    words = ["jkqvjk qvjkq", "kqvkqv jvj", "vqvq kkqqvvjj"]  # texts without merges
     language = constraint(*templates('{"a": "', words, '"}'))
 
     def asked(prompt: str) -> int:
-        # Nothing is learned from one answer: each has an engine of its own.
+        # Each answer has an engine of its own, so that none learns from another.
         return passes(
             answer_of(
                 make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True)),
@@ -159,7 +159,7 @@ def test_what_is_learned_ends_with_its_constraint() -> None:
     for _ in range(4):
         answer_of(engine, request(allowed=language, max_tokens=60))
     memories = engine._decoder._drafter._learned
-    assert memories[language][""].changes, "drafts that never came by a leap prove nothing"
+    assert memories[language][""].changes, "the drafts had no leaps"
     gone = weakref.ref(language)
     del language
     runner = engine._runner

@@ -1,4 +1,4 @@
-"""Items and names that differ: what was drawn and repeats something is drawn again."""
+"""Unique items and names: a draw that repeats an earlier one is rejected and drawn again."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check(text: bytes) -> None:
-    """No name and, in these schemas, no item comes twice."""
+    """Check that no name and, in these schemas, no item occurs twice."""
     value = json.loads(text, object_pairs_hook=pairs)
     if isinstance(value, list):
         assert len({json.dumps(each) for each in value}) == len(value), text
@@ -134,10 +134,10 @@ def ranking(number: int) -> dict[str, Any]:
 def test_a_long_ranking_ends_within_its_budget_and_others_go_on_beside_it(
     items: dict[str, Any], room: int
 ) -> None:
-    """Each is a property of an object, at temperature 1, up to 6 seeds, with little room or some.
+    """Each list is a property of an object, at temperature 1, with 1 or 50 tokens to spare.
 
-    Searches for a mask under the budget and for a plain one once ended each other for ever, and
-    an answer failed after its first tokens.
+    Once, the searches for a mask with and without a budget discarded each other's work for ever,
+    and an answer failed after its first tokens.
     """
     allowed = compiled({"type": "object", "properties": {"order": items}, "required": ["order"]})
     budget = allowed.start().shortest_tokens() + room
@@ -153,7 +153,7 @@ def test_a_long_ranking_ends_within_its_budget_and_others_go_on_beside_it(
 
 
 class Liking(ScriptedModel):
-    """Likes some bytes, whatever came before, by their weights."""
+    """Draws tokens by fixed weights, whatever the text before."""
 
     def __init__(self, weights: dict[str, float]) -> None:
         super().__init__(VOCABULARY)
@@ -165,8 +165,8 @@ class Liking(ScriptedModel):
         return self._logits
 
 
-def test_what_is_drawn_again_has_the_odds_of_a_mask_that_knew() -> None:
-    """Of 4, 3, 2 and 1, in these proportions, as if those that came before had been left out."""
+def test_a_second_draw_has_the_odds_of_a_mask_without_used_values() -> None:
+    """Orders of 1 to 4: each number is drawn by its weight among those that are left."""
     weights = {1: 0.4, 2: 0.3, 3: 0.2, 4: 0.1}
     model = Liking({str(number): weight for number, weight in weights.items()} | {",": 1, " ": 1})
     allowed = compiled(unique({"type": "integer", "minimum": 1, "maximum": 4}, minItems=4))
@@ -199,7 +199,7 @@ def test_an_answer_whose_model_wants_a_name_again_goes_on_with_another() -> None
     assert sum(each.drawn_again for each in recorder.steps) > 0
 
 
-def test_a_draw_in_vain_costs_its_answer_one_pass_and_the_others_none() -> None:
+def test_a_rejected_draw_costs_its_answer_at_most_one_pass() -> None:
     allowed = CONSTRAINTS["a ranking"]
     recorder = Recorder()
     model = ScriptedModel(VOCABULARY)

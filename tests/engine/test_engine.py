@@ -1,4 +1,4 @@
-"""What the engine promises beside speed: budgets, ends, bounds, and that nobody is lost."""
+"""Guarantees of the engine beside speed: budgets, ends, limits, and an answer for each request."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_two_live_requests_cannot_have_the_same_id() -> None:
 
 
 class _Broken(FiniteConstraint):
-    """Fails after ``calls`` masks."""
+    """Raises ``error`` after ``calls`` masks."""
 
     calls = 0
     error: Exception = RuntimeError("this constraint is broken")
@@ -341,7 +341,7 @@ def test_a_constraint_that_grows_too_complex_ends_its_answer_with_the_error() ->
 
 
 class _Slow(FiniteConstraint):
-    """Needs three calls for the mask of every text."""
+    """Needs three calls for each mask."""
 
     def start(self) -> FiniteState:
         return _SlowState(self, b"")
@@ -379,7 +379,7 @@ def test_an_answer_whose_masks_take_more_work_waits_and_is_the_same() -> None:
 
 
 class _SlowToOpen(FiniteConstraint):
-    """Needs turns to know how its answers begin, and notes what they were given."""
+    """Needs several calls with work to find its opening, and records the work of each call."""
 
     turns = 5
 
@@ -389,7 +389,7 @@ class _SlowToOpen(FiniteConstraint):
 
     @property
     def had(self) -> int:
-        """Turns so far, after what it was given when it was added."""
+        """Calls with work so far, without the call when its request was added."""
         return sum(work > 0 for work in self.given[1:])
 
     def start(self) -> FiniteState:
@@ -405,7 +405,7 @@ class _SlowToOpenState(FiniteState):
 
     def forced(self) -> bytes:
         assert isinstance(self._constraint, _SlowToOpen)
-        assert self._constraint.had == 5, "asked too early"
+        assert self._constraint.had == 5, "called before the opening was prepared"
         return super().forced()
 
     def copy(self, *, work: int | None = None) -> FiniteState:
@@ -420,10 +420,10 @@ def test_openings_that_take_much_work_are_worked_out_in_turns_and_change_no_answ
     for number, one in enumerate(slow):
         engine.add(request(f"slow {number}", allowed=one, sampling=HOT, seed=number))
     before = [0, 0, 0]
-    for _ in range(10):  # the others do not wait for them
+    for _ in range(10):  # other answers do not wait for slow openings
         step(engine)
         after = [len([work for work in one.given if work > 1_000]) for one in slow]
-        assert sum(after) - sum(before) == 1, "not one turn a step"
+        assert sum(after) - sum(before) == 1, "not one turn per step"
         before = after
     alone = answers_of(
         make_engine(),
@@ -434,10 +434,10 @@ def test_openings_that_take_much_work_are_worked_out_in_turns_and_change_no_answ
         assert answers[f"slow {i}"].tokens == alone[f"{i}"].tokens
     turns = [[work for work in one.given if work > 1_000] for one in slow]
     assert all(len(given) == 5 for given in turns)
-    assert {*turns[0], *turns[1]} == {2_000}, "what learns gets no more beside others"
+    assert {*turns[0], *turns[1]} == {2_000}, "beside other answers, a turn has 2,000 steps"
 
 
-def test_however_many_hard_openings_arrive_at_once_a_step_waits_for_64_of_them() -> None:
+def test_at_most_64_hard_openings_are_prepared_between_two_steps() -> None:
     hard = [_SlowToOpen(LANGUAGES[0].answers, VOCABULARY) for _ in range(100)]
     engine = make_engine()
     engine.add(request("plain", allowed=LANGUAGES[0]))
@@ -448,8 +448,8 @@ def test_however_many_hard_openings_arrive_at_once_a_step_waits_for_64_of_them()
     assert sum(len(one.given) for one in hard) == 64
     step(engine)
     given = [work for one in hard for work in one.given if work]
-    assert len(given) == 65, "one has had its turn"
-    assert {*given} == {1_000}, "among so many a turn is no longer"
+    assert len(given) == 65, "one of them had its turn"
+    assert {*given} == {1_000}, "with many answers, a turn has no more work"
     answers = drain(engine)
     assert len(answers) == 101
     assert all(answer.finish_reason == "stop" for answer in answers.values())
@@ -471,7 +471,7 @@ def test_an_answer_that_is_forced_to_its_end_is_told_though_others_run() -> None
 
 
 class _Stubborn(FiniteConstraint):
-    """Notes the work that each of its masks is given, and gives none for less than 80,000."""
+    """Records the work of each call of ``mask``, and has no mask for less than 80,000."""
 
     @cached_property
     def given(self) -> list[int]:
@@ -507,7 +507,7 @@ def test_masks_that_take_much_work_get_their_turns_one_after_the_other() -> None
         assert turns == list(range(turns[0], turns[-1] + 1, len(stubborn)))
     assert engine.abort("0") is not None
     assert engine.abort("1") is not None
-    assert drain(engine)["2"].finish_reason == "stop", "alone it has its masks at once"
+    assert drain(engine)["2"].finish_reason == "stop", "alone, it has its masks at once"
     assert max(stubborn[2].given) == 80_000
 
 
@@ -521,7 +521,7 @@ def test_openings_and_masks_share_the_turns() -> None:
         step(engine)
         turns = [sum(work > 1_000 for work in each.given) for each in (stubborn, slow)]
         assert abs(turns[0] - turns[1]) <= 1
-    assert sum(turns) == 12, "one turn a step"
+    assert sum(turns) == 12, "one turn per step"
 
 
 def test_an_answer_that_is_alone_has_its_masks_at_once() -> None:
@@ -529,11 +529,11 @@ def test_an_answer_that_is_alone_has_its_masks_at_once() -> None:
     engine = make_engine()
     engine.add(request("alone", allowed=stubborn))
     assert drain(engine)["alone"].finish_reason == "stop"
-    assert stubborn.given[0] == 80_000, "without a turn in vain"
+    assert stubborn.given[0] == 80_000, "the first call has all the work"
 
 
 class _Hopeless(FiniteConstraint):
-    """Has no mask however much work it may do, but the first token of a shortest completion."""
+    """Finds no mask with any amount of work; gives up with a token of the shortest completion."""
 
     def __init__(self, answers: Seq[bytes], *, opening: bool = False) -> None:
         super().__init__(answers, VOCABULARY)
@@ -601,8 +601,8 @@ def test_an_answer_whose_opening_gets_nowhere_fails_before_its_first_token() -> 
 
 
 class _Jealous(FiniteConstraint):
-    """Needs three calls for a mask, with a budget and without, and forgets what it has of the one
-    when it is asked for the other."""
+    """Needs three calls for a mask. A call with a budget discards the progress of one without, and
+    the other way round."""
 
     def start(self) -> FiniteState:
         return _JealousState(self, b"")
@@ -644,7 +644,7 @@ def test_statistics_of_steps_add_up_to_the_usage_of_answers() -> None:
     steps = recorder.steps
     assert sum(s.sampled_tokens for s in steps) == sum(t.source == "sampled" for t in entries)
     assert sum(s.leapt_tokens for s in steps) == sum(t.source == "leapt" for t in entries)
-    # Of what was guessed and came about a leap may have split something anew since.
+    # A later leap may have replaced accepted drafts, which the usage then does not count.
     assert sum(s.drafted_tokens for s in steps) >= sum(u.drafted_tokens for u in usages)
     assert all(step.batch_tokens <= EngineConfig().max_batch_tokens for step in steps)
     assert all(u.leapt_tokens <= u.completion_tokens for u in usages)
@@ -660,7 +660,7 @@ def test_an_answer_narrowed_by_its_budget_is_counted_once() -> None:
 
 @pytest.mark.parametrize("drafts", [0, 16])
 def test_the_first_value_that_a_budget_ends_is_told(drafts: int) -> None:
-    """Beside a replay of the answer, draw by draw."""
+    """Compared to a replay of the answer, draw by draw."""
     letters = ["a" * size + "b" for size in range(14)]
     items = ["", "1", "12, 12"]
     language = constraint(*templates('{"me": "', letters, '", "or": [', items, "]}"))

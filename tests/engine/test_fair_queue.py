@@ -1,4 +1,4 @@
-"""Turns between tenants: nobody is lost, nobody starves, first come is first served within one."""
+"""Turns of tenants: no item is lost, no tenant starves, and items of a tenant keep order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.engine.fair_queue import MOST_IDLE, FairQueue
 from tests.wide import many
 
-DEAREST = 9
+MAX_COST = 9
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Item:
 
 
 def queue(*tenants: str, cost: int = 1) -> FairQueue[Item]:
-    """With one item for each name, in this order."""
+    """A queue with one item for each of ``tenants``, in this order."""
     found: FairQueue[Item] = FairQueue(lambda item: item.tenant)
     for number, tenant in enumerate(tenants):
         found.push(Item(tenant, number, cost))
@@ -74,7 +74,7 @@ def test_turns_are_counted_in_tokens() -> None:
     assert order_of_turns(found).replace("dear", "D").replace("cheap", "c") == "Dccc" * 4
 
 
-def test_what_is_charged_while_it_runs_counts_too() -> None:
+def test_charges_for_running_items_count() -> None:
     found = queue(*"abab")
     assert turn(found).tenant == "a"
     found.charge("a", 1)
@@ -90,7 +90,7 @@ def test_a_tenant_that_was_away_gets_nothing_back() -> None:
     assert order_of_turns(found) == "bababab"
 
 
-def test_when_nobody_waits_everybody_starts_anew() -> None:
+def test_an_empty_queue_forgets_earlier_charges() -> None:
     found = queue("a")
     turn(found)
     found.charge("a", 1000)
@@ -103,7 +103,7 @@ def turns_of(found: FairQueue[Item], arrivals: str) -> str:
     return order_of_turns(found)
 
 
-def test_what_comes_back_goes_before_everything_else() -> None:
+def test_items_that_are_put_back_come_first() -> None:
     found = queue(*"aab")
     first, second = turn(found), turn(found)
     found.put_back(second)
@@ -112,7 +112,7 @@ def test_what_comes_back_goes_before_everything_else() -> None:
     assert order_of_turns(found) == "a"
 
 
-def test_before_two_of_a_tenant_are_passed_over_the_others_have_their_turn() -> None:
+def test_other_tenants_come_before_a_second_item_that_is_passed_over() -> None:
     found = queue(*"aaab")
     passed: list[Item] = []
     while (item := found.next(passed)) is not None:
@@ -121,7 +121,7 @@ def test_before_two_of_a_tenant_are_passed_over_the_others_have_their_turn() -> 
     assert len(found) == 4
 
 
-def test_of_tenants_that_went_away_so_many_are_remembered() -> None:
+def test_the_number_of_remembered_idle_tenants_is_bounded() -> None:
     found = queue("stays")
     for number in range(3 * MOST_IDLE):
         found.charge(f"t{number}", number)
@@ -129,15 +129,15 @@ def test_of_tenants_that_went_away_so_many_are_remembered() -> None:
 
 
 Move = tuple[str, int]
-"""A tenant's request with its cost, or 0 for a turn."""
+"""A tenant with the cost of its new item, or with 0 for a turn or another change."""
 MOVES = st.lists(
-    st.tuples(st.sampled_from("abcd"), st.integers(0, DEAREST)), min_size=20, max_size=200
+    st.tuples(st.sampled_from("abcd"), st.integers(0, MAX_COST)), min_size=20, max_size=200
 )
 
 
 @settings(max_examples=many(200, 4))
 @given(MOVES, st.randoms(use_true_random=False))
-def test_nobody_is_lost_and_a_tenants_own_come_in_order(moves: list[Move], rng: object) -> None:
+def test_no_item_is_lost_and_each_tenant_has_its_order(moves: list[Move], rng: object) -> None:
     choose = rng.choice  # type: ignore[attr-defined]
     found: FairQueue[Item] = FairQueue(lambda item: item.tenant)
     waiting: dict[str, list[Item]] = defaultdict(list)
@@ -195,7 +195,7 @@ def test_tenants_that_wait_all_the_time_are_served_the_same_up_to_two_requests(
                 ahead = served[one] - served[other]
                 if waiting[one] and waiting[other]:
                     gained = ahead - since.setdefault((one, other), ahead)
-                    assert abs(gained) <= 2 * DEAREST
+                    assert abs(gained) <= 2 * MAX_COST
                 else:
                     since.pop((one, other), None)
 

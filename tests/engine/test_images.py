@@ -1,4 +1,4 @@
-"""Prompts with images, whose features come with them: every step that needs them has them."""
+"""Prompts with images: each step has the image features that its tokens need."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ A, B, C = image("a"), image("b"), image("c")
 
 
 def seeing(name: str, *parts: str | PreparedImage, **more: Any) -> EngineRequest:
-    """A request whose prompt is ``parts``, texts and images."""
+    """A request whose prompt consists of ``parts``: texts and images."""
     tokens: list[int] = []
     seen = []
     for part in parts:
@@ -63,7 +63,7 @@ def test_a_prefix_is_shared_up_to_another_image() -> None:
         assert found >= cached if cached else found == 0
 
 
-def test_what_is_preempted_before_its_images_are_computed_still_has_them() -> None:
+def test_a_request_preempted_before_its_images_are_computed_keeps_them() -> None:
     recorder = Recorder()
     config = EngineConfig(max_running=2, max_batch_tokens=3, max_prefill_tokens=2)
     engine = make_engine(config, num_blocks=12, observer=recorder)

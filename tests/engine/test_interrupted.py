@@ -1,4 +1,4 @@
-"""Steps that are given up amid their pass, since a request of a higher class has come."""
+"""Steps that are interrupted because a request of a higher class has arrived."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from app.core.request import ServiceTier
 from app.core.step import Span, StepInterrupted
 from app.engine import Engine, EngineConfig
 from tests.engine.harness import (
-    OVERLAP,
     TOKENIZER,
     VOCABULARY,
     answers_of,
@@ -24,17 +23,15 @@ from tests.engine.harness import (
 from tests.engine.naive import naive_answer
 from tests.fakes import ScriptedModel, ScriptedRunner
 
-pytestmark = pytest.mark.skipif(OVERLAP, reason="a device does not give steps up")
 
-
-class GivesUp(ScriptedRunner):
-    """Computes some spans of a step before it asks whether to give it up."""
+class Interruptible(ScriptedRunner):
+    """A runner that can be interrupted; it has then computed half of the spans of the step."""
 
     def __init__(self, model: ScriptedModel, *, num_blocks: int = 256, block_size: int = 4) -> None:
         super().__init__(model, num_blocks=num_blocks, block_size=block_size)
         self.asked: Callable[[], bool] | None = None
         self.given_up: list[bool] = []
-        """Of each step."""
+        """For each step, whether it was interrupted."""
 
     def interrupt_when(self, asked: Callable[[], bool] | None) -> None:
         self.asked = asked
@@ -49,7 +46,7 @@ class GivesUp(ScriptedRunner):
 
 
 def engine_over(
-    runner: GivesUp, urgent: Callable[[], bool], config: EngineConfig | None = None
+    runner: Interruptible, urgent: Callable[[], bool], config: EngineConfig | None = None
 ) -> Engine:
     interrupt_when = runner.interrupt_when
     engine = Engine(runner, VOCABULARY, TOKENIZER, config, interrupt_when=interrupt_when)
@@ -65,7 +62,7 @@ def test_answers_of_steps_that_are_given_up_are_those_of_plain_decoding(seed: in
         replace(random_request(rng, index), tier=ServiceTier(rng.choice([0, 0, 1, 2])))
         for index in range(rng.randint(1, 8))
     ]
-    runner = GivesUp(model, block_size=rng.choice([1, 2, 4, 16]))
+    runner = Interruptible(model, block_size=rng.choice([1, 2, 4, 16]))
     engine = engine_over(runner, lambda: rng.random() < 0.4, random_config(rng))
     for name, answer in answers_of(engine, requests).items():
         asked = next(each for each in requests if each.request_id == name)
@@ -76,7 +73,7 @@ def test_answers_of_steps_that_are_given_up_are_those_of_plain_decoding(seed: in
 
 
 def test_no_more_than_sixteen_steps_in_a_row_are_given_up() -> None:
-    runner = GivesUp(ScriptedModel(VOCABULARY, eos=0.0))
+    runner = Interruptible(ScriptedModel(VOCABULARY, eos=0.0))
     engine = engine_over(runner, lambda: True)
     engine.add(replace(request("low", max_tokens=3), tier=ServiceTier.BATCH))
     while engine.has_work:
@@ -88,7 +85,7 @@ def test_no_more_than_sixteen_steps_in_a_row_are_given_up() -> None:
 
 
 def test_a_step_with_an_answer_of_a_higher_class_is_not_given_up() -> None:
-    runner = GivesUp(ScriptedModel(VOCABULARY, eos=0.0))
+    runner = Interruptible(ScriptedModel(VOCABULARY, eos=0.0))
     engine = engine_over(runner, lambda: True)
     engine.add(request("high", max_tokens=4))
     step(engine)
@@ -100,7 +97,7 @@ def test_a_step_with_an_answer_of_a_higher_class_is_not_given_up() -> None:
 
 def test_prompts_of_lower_classes_alone_fill_steps_that_can_be_given_up() -> None:
     config = EngineConfig(max_prefill_tokens=8, max_batch_tokens=64)
-    runner = GivesUp(ScriptedModel(VOCABULARY, eos=0.0))
+    runner = Interruptible(ScriptedModel(VOCABULARY, eos=0.0))
     engine = engine_over(runner, lambda: False, config)
     engine.add(replace(request("low", "p" * 16), tier=ServiceTier.BATCH))
     step(engine)

@@ -1,4 +1,4 @@
-"""The leap on its own: what it confirms, what it holds back, when it is given up."""
+"""Leaps on their own: confirmed tokens, tokens that are held back, and leaps that are given up."""
 
 from __future__ import annotations
 
@@ -246,10 +246,10 @@ def test_a_leap_that_is_known_is_the_one_that_would_be_found(seed: int) -> None:
         if again is not None and fresh is not None:
             assert again[1].state_id == fresh[1].state_id
             found += len(known) == before
-    assert found, "nothing was known"
+    assert found, "no leap was cached"
 
 
-def test_what_is_known_of_leaps_is_bounded() -> None:
+def test_the_cache_of_leaps_is_bounded() -> None:
     leap = propose(constraint("name12" * 20).start())
     assert leap is not None
     change, _ = leap

@@ -1,4 +1,4 @@
-"""Steps that overlap: what is launched ahead, what comes of it, and who takes turns."""
+"""Overlapped steps: launches ahead, their results, and answers that take turns."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ HOT = SamplingParams(temperature=1.0)
 ENDLESS = ScriptedModel(VOCABULARY, eos=-100.0)
 
 LETTERS = constraint(*templates([*"abo"], [*"rxy"], [*"klm"], [*"def"], [*"ghi"]))
-"""Nothing is ever forced."""
+"""A language without forced text."""
 
 PAIRS = constraint(*templates(["ak", "bk"], ["ci", "di"], ["ak", "bk"], ["ci", "di"], ["ak", "bk"]))
-"""After each drawn letter one is forced."""
+"""A language that forces one letter after each drawn one."""
 
 
 def overlapped(
@@ -69,7 +69,7 @@ def test_a_step_is_launched_from_draws_that_nobody_has_waited_for() -> None:
     assert [drawn_by(plan) for plan in runner.plans] == [[None, None]] + 3 * [[0, 1]]
     assert runner.most_queued == 2
     assert {chunk.finish_reason for chunk in step(engine)} == {"length"}
-    assert len(runner.plans) == 4, "launched ahead for an answer that ends by its length"
+    assert len(runner.plans) == 4, "a step was launched ahead after the last token"
     assert not engine.has_work
 
 
@@ -92,7 +92,7 @@ def test_what_was_computed_for_a_drawn_token_stays_where_a_leap_follows_it() -> 
     answer = answers_of(engine, [one])["one"]
     assert answer.tokens == naive_answer(one, ENDLESS, VOCABULARY, TOKENIZER).tokens
     void = [number for number, stats in enumerate(recorder.steps) if stats.void_tokens]
-    assert void, "nothing was launched in vain"
+    assert void, "no step was void"
     ahead = runner.plans[void[0]][0]
     after = runner.plans[void[0] + 1][0]
     assert ahead.drawn_by == 0
@@ -112,7 +112,7 @@ def test_after_one_wrong_guess_a_place_is_known_for_its_leap() -> None:
 
 def test_few_answers_that_leap_are_computed_together() -> None:
     engine, runner = overlapped(config=EngineConfig(pipelined_answers=64, draft_branches=False))
-    for _ in range(3):  # places are learned meanwhile
+    for _ in range(3):  # the first runs learn the places of leaps
         runner.plans.clear()
         answers_of(
             engine,
@@ -140,7 +140,7 @@ def test_many_answers_that_leap_take_turns_in_halves(count: int) -> None:
     assert sum(sizes) == 7 * count
 
 
-def test_nobody_is_left_out_where_halves_do_not_come_out_even() -> None:
+def test_no_answer_falls_behind_if_halves_are_uneven() -> None:
     config = EngineConfig(pipelined_answers=1, draft_branches=False, max_running=16)
     engine, _ = overlapped(config=config)
     endless = constraint(*templates(*[["ak", "bk"]] * 8))
@@ -190,7 +190,7 @@ def test_under_pressure_and_with_aborts_answers_are_those_of_plain_decoding(seed
             last = engine.abort(f"r{rng.randrange(len(requests))}")
             if last is not None:
                 aborted.add(last.request_id)
-                if rng.random() < 0.5:  # the same name again, while its steps are in flight
+                if rng.random() < 0.5:  # the same id again, while its steps are in flight
                     again = next(one for one in requests if one.request_id == last.request_id)
                     coming.append(again)
                     texts[last.request_id] = b""
@@ -224,7 +224,7 @@ def test_an_answer_preempted_in_flight_keeps_the_token_that_was_drawn(
         assert answers[one.request_id].tokens == plain.tokens
 
 
-def test_what_is_aborted_in_flight_says_nothing_more_and_is_waited_for() -> None:
+def test_an_answer_aborted_in_flight_gives_no_more_chunks() -> None:
     engine, runner = overlapped()
     engine.add(request("a", "abc"))
     step(engine)
@@ -239,7 +239,7 @@ def test_what_is_aborted_in_flight_says_nothing_more_and_is_waited_for() -> None
 
 
 def test_serial_and_overlapped_steps_say_the_same_of_every_token() -> None:
-    """Log-probabilities, sources and usage, except how many passes it took."""
+    """Log-probabilities, sources and usage are equal, except for the number of passes."""
     told = []
     for config in (EngineConfig(), EngineConfig(overlap=True, pipelined_answers=4)):
         engine = Engine(QueuedRunner(ENDLESS, num_blocks=256), VOCABULARY, TOKENIZER, config)
@@ -264,7 +264,7 @@ def _counts(usage: object) -> tuple[int, ...]:
 
 
 class _Failing(QueuedRunner):
-    """Raises at one call of one of its methods."""
+    """Raises in method ``fails``, after ``after`` calls of it."""
 
     fails = ""
     after = 0
@@ -331,7 +331,7 @@ def test_the_seconds_of_a_step_are_its_own_and_its_idle_time_is_seen() -> None:
 
 
 def test_nothing_is_used_of_a_step_before_it_is_waited_for() -> None:
-    """The fake's own promise: its draws come about in the wait."""
+    """A check of the fake runner: it computes draws when they are waited for."""
     runner = QueuedRunner(ENDLESS)
     engine = Engine(runner, VOCABULARY, TOKENIZER, EngineConfig(overlap=True))
     engine.add(request("one", "abc"))

@@ -1,4 +1,4 @@
-"""Drafts from what the client expects save passes, are counted, and never change an answer."""
+"""Drafts from a client's prediction save passes, are counted, and never change an answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EAGER = EngineConfig(spare_tokens=64)
 
 
 class Reciter(ScriptedModel):
-    """Mostly says ``TEXT`` behind the prompt of ``request``."""
+    """Mostly continues with ``TEXT`` after the prompt of ``request``."""
 
     def logits(self, tokens: Sequence[int]) -> Logits:
         logits = super().logits(tokens)
@@ -53,7 +53,7 @@ def expecting(one: EngineRequest, text: bytes) -> EngineRequest:
 
 
 def spent(answer: Answer) -> tuple[int, int, int]:
-    """Forward passes; tokens of the prediction that came about, and that did not."""
+    """Forward passes, and accepted and rejected tokens of the prediction."""
     usage = answer.usage
     assert usage is not None
     accepted, rejected = usage.accepted_prediction_tokens, usage.rejected_prediction_tokens

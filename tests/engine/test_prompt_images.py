@@ -1,4 +1,4 @@
-"""How prefixes know what a sequence sees."""
+"""Token ids that key the prefixes of a sequence with images."""
 
 from __future__ import annotations
 

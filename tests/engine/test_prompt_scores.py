@@ -1,4 +1,4 @@
-"""Log-probabilities of prompts' tokens, held against what the model gives when it is asked."""
+"""Log-probabilities of prompt tokens, compared to those of the model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROMPT = 'say: {"name": "ab"} and then some more of it, as long as several block
 
 
 def expected(prompt: Sequence[int]) -> list[tuple[float, list[tuple[int, float]]]]:
-    """For each token but the first its log-probability, and the likeliest ones, best first."""
+    """For each token but the first: its log-probability and the likeliest tokens, best first."""
     found = []
     for position in range(1, len(prompt)):
         logits = MODEL.logits(prompt[:position])
@@ -39,8 +39,8 @@ def expected(prompt: Sequence[int]) -> list[tuple[float, list[tuple[int, float]]
     return found
 
 
-def told(engine: Engine, requests: Sequence[EngineRequest]) -> dict[str, Sequence[AnswerToken]]:
-    """What each answer's first chunk says of its prompt; no later one says anything."""
+def scores(engine: Engine, requests: Sequence[EngineRequest]) -> dict[str, Sequence[AnswerToken]]:
+    """Prompt tokens in the first chunk of each answer; later chunks must have none."""
     for each in requests:
         engine.add(each)
     found: dict[str, Sequence[AnswerToken]] = {}
@@ -66,30 +66,30 @@ def check(prompt: Sequence[int], tokens: Sequence[AnswerToken], alternatives: in
 @pytest.mark.parametrize("alternatives", [0, 1, 3])
 def test_each_token_has_the_model_s_own_log_probability(alternatives: int) -> None:
     asked = varied(request(prompt=PROMPT, max_tokens=2), prompt_logprobs=alternatives)
-    found = told(make_engine(model=MODEL), [asked])
+    found = scores(make_engine(model=MODEL), [asked])
     check(asked.prompt, found["r"], alternatives)
 
 
 def test_a_prompt_that_the_cache_holds_is_computed_again() -> None:
     engine = make_engine(model=MODEL)
     plain = request("a", PROMPT, max_tokens=2)
-    told(engine, [plain])
+    scores(engine, [plain])
     asked = varied(plain, request_id="b", prompt_logprobs=1)
     later = replace(plain, request_id="c")
-    found = told(engine, [asked, later])
+    found = scores(engine, [asked, later])
     check(asked.prompt, found["b"], 1)
     assert not found["c"]
 
 
 def test_a_prompt_of_one_token_has_nothing_to_be_told() -> None:
     asked = varied(request(prompt=[65], max_tokens=1), prompt_logprobs=1)
-    (token,) = told(make_engine(model=MODEL), [asked])["r"]
+    (token,) = scores(make_engine(model=MODEL), [asked])["r"]
     assert (token.token_id, token.top) == (65, ())
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_many_at_once_with_little_room_and_in_any_order(seed: int) -> None:
-    """Preemption, chunks of prompts, windows, states and other answers beside them."""
+    """With preemption, chunked prompts, windows, recurrent states and other answers."""
     rng = random.Random(seed)
     config = random_config(rng)
     size = rng.choice([2, 4, 7])
@@ -101,7 +101,7 @@ def test_many_at_once_with_little_room_and_in_any_order(seed: int) -> None:
         one = request(f"r{index}", prompt, max_tokens=rng.randint(1, 20))
         alternatives = rng.choice([None, 0, 2])
         requests.append(varied(one, prompt_logprobs=alternatives))
-    found = told(engine, requests)
+    found = scores(engine, requests)
     for each in requests:
         if each.options.prompt_logprobs is None:
             assert not found[each.request_id]

@@ -1,4 +1,4 @@
-"""Values that stand in the prompt: the same with drafts and without, in fewer passes."""
+"""Values quoted from the prompt: the same with and without drafts, in fewer passes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_quote_is_drafted_from_the_place_where_it_stands() -> None:
     compiled = CompiledConstraint(compile_program(JsonSchema(schema)), INDEX)
     (hole,) = compiled.holes
     allowed = compiled.bind({hole.source: Document([text])})
-    # Without leaps, which would go along a text that is there once as well.
+    # Without leaps, which would also follow a text that occurs only once.
     one = request(prompt="quote", allowed=allowed, sampling=GREEDY, max_tokens=120, leap=False)
     drafted = answer_of(make_engine(), one)
     plain = answer_of(make_engine(), varied(one, draft=False))

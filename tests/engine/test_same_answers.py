@@ -1,4 +1,4 @@
-"""The engine against plain decoding, one sequence at a time: speed never changes the answer."""
+"""The engine compared to plain decoding of one sequence: optimisations never change the answer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_whatever_puts_the_end_off_or_brings_it_on_gives_the_tokens_of_plain_dec
 
 
 def _check_against_plain_decoding(rng: random.Random, requests: Sequence[EngineRequest]) -> None:
-    """Run ``requests`` together, in an engine with random limits and short cuts."""
+    """Run ``requests`` together in an engine with random limits; compare to plain decoding."""
     model = ScriptedModel(VOCABULARY, eos=rng.choice([0.0, 4.0]))
     block_size = rng.choice([1, 2, 4, 16])
     longest = max(len(one.prompt) + one.max_tokens for one in requests)
@@ -79,7 +79,7 @@ def _check_against_plain_decoding(rng: random.Random, requests: Sequence[EngineR
 def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_decoding(
     seed: int,
 ) -> None:
-    """The same request several times, and prompts that go on with what an answer begins with."""
+    """Requests are repeated, and prompts continue with the beginning of an answer."""
     rng = random.Random(seed)
     model = ScriptedModel(VOCABULARY, by_bytes=rng.random() < 0.7)
     language = constraint(*templates(["x", ""], ["name1", "nabb", "nor", "name2"], ["", "abab1"]))
@@ -110,7 +110,7 @@ def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_de
 def test_an_answer_that_falls_back_behind_its_windows_starts_again_and_stays_the_same(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With nothing kept for what a leap takes back, as after a leap that takes back very much."""
+    """Without cached values before the window, as after a leap that drops very many tokens."""
     monkeypatch.setattr("app.kv.manager.FALL_BACK", 0)
     restarted = 0
     put_back = Scheduler._put_back
@@ -192,7 +192,7 @@ def test_drafting_what_was_held_back_gives_the_same_tokens_in_no_more_passes(see
 
 
 def test_masks_after_a_draft_know_where_the_answer_would_stand() -> None:
-    """Drafts that reach the least length or the mark: what follows them is drawn from there."""
+    """Drafts may reach ``min_tokens`` or the end of thinking: later draws start from there."""
     languages = (
         constraint(*templates("12na", ["", "me", "x", "xxxxxx1", "b"])),
         constraint(*templates(["y", "12"], "ab", ["", "ab", "l", "lxlxlxlx"], ["", "12na", "12"])),
@@ -259,7 +259,7 @@ def test_aborting_some_changes_nothing_for_the_others(seed: int) -> None:
 def test_a_leap_that_drops_tokens_of_a_shared_block_leaves_it_to_the_other(
     states: StateSlots | None,
 ) -> None:
-    """Both read the block [p p x n]; then "me" is forced in one answer: [p p x name]."""
+    """Both read the block [p p x n]. Then one answer has "me" forced, which gives [p p x name]."""
     model = ScriptedModel(VOCABULARY, by_bytes=True, eos=-100.0)
     language = constraint("xname1", "xnabb", "xnor", "y")
     leaping = next(

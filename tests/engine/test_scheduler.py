@@ -1,4 +1,4 @@
-"""Whom the scheduler runs, and when: no model, no tokens drawn, plans alone."""
+"""Which sequences the scheduler runs, and when: plans alone, without a model or draws."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCK = 4
 
 
 class Bench:
-    """A scheduler whose steps are committed as planned, without anything being drawn."""
+    """A scheduler whose steps are committed as planned, without draws."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Bench:
         windows: Seq[Group] = (),
         states: StateSlots | None = None,
     ) -> None:
-        """``windows``: groups of the cache beside that of ``blocks`` blocks."""
+        """``windows``: cache groups beside the one of ``blocks`` blocks."""
         config = EngineConfig(
             max_prefill_tokens=prefill_tokens,
             max_running=max_running,
@@ -49,7 +49,7 @@ class Bench:
         self.scheduler = Scheduler(config, manager)
         self.sequences: dict[str, Sequence] = {}
         self.spans: Seq[Span] = ()
-        """Of the last step."""
+        """Spans of the last step."""
 
     def add(
         self,
@@ -71,7 +71,7 @@ class Bench:
         self.scheduler.add(sequence)
 
     def step(self, grow: int = 0) -> list[str]:
-        """Who is scheduled. Answers whose prompt is computed get ``grow`` tokens each."""
+        """Run a step; return new running names. Answers past their prompt get ``grow`` tokens."""
         before = set(self.running)
         batch = self.scheduler.survey(None)
         assert batch is not None
@@ -95,7 +95,7 @@ class Bench:
 
 
 def own(number: int, length: int = 3) -> list[int]:
-    """A prompt that begins like no other."""
+    """A prompt without a common prefix with any other."""
     return [1000 + number] * length
 
 
@@ -134,7 +134,7 @@ def test_long_answers_count_as_well_as_long_prompts() -> None:
     assert bench.step() == ["b1"]
 
 
-def test_what_waits_for_a_prefix_lets_others_go_before() -> None:
+def test_a_request_that_waits_for_a_prefix_lets_others_pass() -> None:
     shared = [5] * 80
     bench = Bench(max_running=8, prefill_tokens=100)
     bench.add("first", [*shared, 1])
@@ -219,7 +219,7 @@ def test_a_prefix_that_is_evicted_while_it_is_waited_for_is_computed_again() -> 
     assert bench.sequences["large"].cached_tokens == 40 * BLOCK
 
 
-def test_who_was_preempted_is_scheduled_again_before_anybody_else() -> None:
+def test_a_preempted_request_is_scheduled_before_all_others() -> None:
     bench = Bench(blocks=8, max_running=2)
     bench.add("a0", own(0, 15), "a")
     bench.add("a1", own(1, 7), "a")
@@ -240,10 +240,10 @@ def test_a_preempted_prompt_is_not_charged_twice() -> None:
     assert bench.step() == ["b0", "a0"]
     bench.add("a1", own(1), "a")
     bench.add("b1", own(2), "b")
-    assert bench.scheduler._preempt() is bench.sequences["a0"]  # as if blocks had run out
+    assert bench.scheduler._preempt() is bench.sequences["a0"]  # as if no block were free
     assert bench.step() == ["a0"]
     bench.end("b0")
-    assert bench.step() == ["a1"]  # 7 tokens were served to a and 12 to b
+    assert bench.step() == ["a1"]  # a has been served 7 tokens, b 12
 
 
 def test_prompts_longer_than_a_window_run_with_the_blocks_of_the_window() -> None:
@@ -255,7 +255,7 @@ def test_prompts_longer_than_a_window_run_with_the_blocks_of_the_window() -> Non
     assert bench.step() == ["a"]
     while bench.sequences["a"].gap > 1:
         bench.step(grow=1)
-    assert bench.running == ["a", "b"]  # and none is free beside them: c waits for its block
+    assert bench.running == ["a", "b"]  # no block is free: c waits for one
     while bench.sequences["b"].gap > 1:
         bench.step(grow=1)
     bench.step(grow=1)
@@ -307,7 +307,7 @@ def test_a_higher_class_takes_the_slot_of_the_last_one_of_a_lower(tier: ServiceT
     assert bench.step() == ["high"]
     assert bench.running == ["high", "low0", "low1"]
     bench.end("high")
-    assert bench.step() == ["low2"]  # before those that never ran
+    assert bench.step() == ["low2"]  # before sequences that never ran
 
 
 def test_the_same_class_takes_no_slot() -> None:
@@ -340,7 +340,7 @@ def test_lower_classes_pause_while_prompts_of_higher_ones_are_computed() -> None
     while bench.sequences["high"].computed < 39:
         bench.step(grow=1)
         computed.append([len(span.tokens) for span in bench.spans])
-    # As on an idle engine: the whole of each step.
+    # As on an idle engine, the prompt fills each step.
     assert computed == [[16], [16], [8]]
     bench.step(grow=1)
     assert len(bench.spans) == 2
@@ -380,7 +380,7 @@ def test_answers_that_pause_take_part_in_a_step_now_and_then() -> None:
     assert all(paused[:16])
 
 
-def test_no_class_starves_and_whose_turn_came_is_not_preempted_again() -> None:
+def test_no_class_starves_and_an_overdue_request_is_not_preempted() -> None:
     bench = Bench(max_running=1)
     bench.add("low", own(0), tier=BATCH)
     order = []

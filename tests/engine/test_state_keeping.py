@@ -1,4 +1,4 @@
-"""Where a sequence goes back to: no model, plans and commits alone."""
+"""Positions that a sequence falls back to: plans and commits alone, without a model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.engine.harness import constraint
 from tests.engine.test_scheduler import Bench
 
 ENDLESS = constraint("a" * 40)
-"""Its answers may be taken back."""
+"""A constraint, so that leaps may take tokens back."""
 
 
 def leaping(slots: int, interval: int, prompt: int, steps: int) -> tuple[Bench, Sequence]:
-    """An answer that grew by a token in each of ``steps``, with a prompt of so many tokens."""
+    """A bench and its sequence, which has ``prompt`` prompt tokens and ran ``steps`` steps."""
     bench = Bench(states=StateSlots(slots, interval))
     bench.add("leaps", [5] * prompt, max_tokens=40, state=ENDLESS.start())
     bench.sequences["leaps"].budget.finishes = False
@@ -24,7 +24,7 @@ def leaping(slots: int, interval: int, prompt: int, steps: int) -> tuple[Bench, 
 
 
 def take_back(bench: Bench, sequence: Sequence, kept: int) -> None:
-    """Compute the next span; of its tokens and those before ``kept`` ones stay, and 9 9 9 come."""
+    """Compute the next span, keep the first ``kept`` tokens of the sequence, and append 9 9 9."""
     batch = bench.scheduler.survey(None)
     assert batch is not None
     bench.scheduler.schedule(batch)
@@ -55,7 +55,7 @@ def test_a_sequence_goes_back_to_the_last_state_that_is_right() -> None:
     assert kept(sequence) == [8]
 
 
-def test_where_none_is_kept_any_more_it_goes_back_to_its_prompts_checkpoint() -> None:
+def test_a_sequence_without_states_falls_back_to_its_prompts_checkpoint() -> None:
     bench, sequence = leaping(slots=40, interval=1000, prompt=6, steps=20)
     take_back(bench, sequence, kept=7)
     assert kept(sequence) == [4]
@@ -65,14 +65,14 @@ def test_where_none_is_kept_any_more_it_goes_back_to_its_prompts_checkpoint() ->
     assert bench.scheduler.blocks.usage == 0.0
 
 
-def test_and_else_to_its_start() -> None:
+def test_a_sequence_without_a_checkpoint_falls_back_to_its_start() -> None:
     bench, sequence = leaping(slots=3, interval=1000, prompt=3, steps=20)
     take_back(bench, sequence, kept=20)
     assert kept(sequence) == []
     assert sequence.computed == 0
 
 
-def test_it_goes_back_behind_a_block_that_another_sequence_shares() -> None:
+def test_a_sequence_falls_back_before_a_shared_block() -> None:
     bench, sequence = leaping(slots=40, interval=4, prompt=3, steps=6)
     assert sequence.computed == 8
     bench.add("shares", [*sequence.tokens[:8], 6, 6])

@@ -1,4 +1,4 @@
-"""Models with recurrent layers: what spans read and save, where sequences start and go back to."""
+"""Recurrent layers: states that spans read and save, and positions where sequences resume."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_states_before_drafted_tokens_are_kept_where_there_is_room() -> None:
 
 
 def test_what_a_leap_takes_back_is_computed_again_and_little_else() -> None:
-    """The span after a leap starts at most where the window of the tokenizer begins."""
+    """The span after a leap starts no earlier than the tokenizer's window."""
     language = constraint(*templates(["x", ""], ["name1", "nabb", "nor", "name2"], ["", "abab1"]))
     config = EngineConfig(draft_branches=False, draft_held_back=False)
     engine = recurrent(model=BY_BYTES, config=config)
@@ -261,8 +261,8 @@ def test_with_few_slots_answers_wait_for_each_other_and_all_come_to_an_end(
         assert ended == [one.request_id for one in requests]
 
 
-def test_slots_that_sequences_could_do_without_go_to_who_waits() -> None:
-    """Two answers hold what they like of 6 slots; a third one fits when they keep the least."""
+def test_spare_slots_of_running_sequences_go_to_waiting_ones() -> None:
+    """Two answers use more than 4 of 6 slots; a third runs when they keep only the minimum."""
     engine = recurrent(slots=7, model=BY_BYTES)
     language = constraint(*templates(*[["ab", "cd"]] * 5))
     for name in ("first", "second"):
@@ -318,7 +318,7 @@ def test_in_random_life_answers_are_those_of_plain_decoding_and_nothing_leaks(se
 def _live(
     rng: random.Random, engine: Engine, requests: Sequence[EngineRequest], model: ScriptedModel
 ) -> None:
-    """Requests come, some are aborted, and all others are answered."""
+    """Add requests over time and abort some; compare all other answers to plain decoding."""
     coming = list(requests)
     texts = dict.fromkeys([one.request_id for one in requests], b"")
     ends: dict[str, str] = {}

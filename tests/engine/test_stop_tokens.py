@@ -1,4 +1,4 @@
-"""What ends an answer beside its constraint: put off, brought on, and never at the cost of it."""
+"""Ends of answers beside the constraint: ``min_tokens``, stop tokens and strings, and thinking."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.fakes import FiniteConstraint, ScriptedModel, ScriptedRunner
 
 HOT = SamplingParams(temperature=1.0)
 EAGER = ScriptedModel(VOCABULARY, eos=100.0)
-"""Ends wherever it may."""
+"""A model that ends its answer as soon as it may."""
 FORCED = '{"only": "all of this is forced"}'
 
 
@@ -231,7 +231,7 @@ REASONED = constraint(*templates(["", "x" * 4, "x" * 12], "<|>", ["1", "1" * 11 
 def test_what_is_kept_is_left_when_the_mark_appears_and_not_before(
     tokens: int, least: int, leap: bool
 ) -> None:
-    """Of 20 tokens 12, 4 or none go to the reasoning, 3 to the mark, 12 or 1 to the answer."""
+    """20 tokens: 12, 4 or none for the reasoning, 3 for the mark, 12 or 1 for the answer."""
     spent = set()
     engine = make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True, eos=-100.0))
     for prompt in range(30):
@@ -258,7 +258,7 @@ def test_a_thinking_budget_that_keeps_too_much_keeps_less() -> None:
 
 @pytest.mark.parametrize("leap", [True, False])
 def test_nothing_is_kept_where_the_answer_begins_in_another_way(leap: bool) -> None:
-    """Of 17 tokens 5 are left beside what is kept; an answer has 1 or 12 after reasoning."""
+    """5 of 17 tokens are not reserved; an answer has 1 or 12 tokens after its reasoning."""
     language = constraint(*templates(["xyx|", "xl", ""], ["1", "1" * 11 + "3"]))
     engine = make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True))
     kept: dict[bytes, set[bytes]] = {b"xy": set(), b"x": set()}
@@ -290,7 +290,7 @@ def test_what_is_kept_for_a_mark_that_need_not_come_is_spent_all_the_same() -> N
 
 
 class _Noting(ScriptedRunner):
-    """Notes the masks that it is given."""
+    """Records the masks of its draws."""
 
     def __init__(self) -> None:
         super().__init__(ScriptedModel(VOCABULARY, eos=50.0), num_blocks=256)

@@ -1,4 +1,4 @@
-"""Stop strings, against reading one byte at a time."""
+"""Stop strings, compared to a search byte by byte."""
 
 from __future__ import annotations
 
@@ -54,4 +54,4 @@ def test_the_cut_does_not_depend_on_how_the_text_was_split() -> None:
             assert whole[1][-1] == one_by_one[1][-1]
         elif whole[0] is not None:
             told = sum(map(len, pieces[: len(whole[1])])) - (whole[1][-1] if whole[1] else 0)
-            assert told <= whole[0], "part of the stop string was told"
+            assert told <= whole[0], "part of the stop string was emitted"

@@ -1,4 +1,4 @@
-"""Where tokens came from: one source each, which add up to the usage, whatever became of them."""
+"""Sources of tokens: each token has one, and the counts add up to the usage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOT = SamplingParams(temperature=1.0)
 
 
 class Client:
-    """What a client knows of the tokens of one answer, who keeps to what it is told."""
+    """The tokens of one answer, as a client collects them from chunks with origins."""
 
     def __init__(self) -> None:
         self.reader = OriginReader()
@@ -50,7 +50,7 @@ class Client:
             self.tokens[origins.index :] = origins.tokens
         self.text += chunk.data
         told = b"".join([token.data for token in self.tokens])
-        assert self.text.startswith(told), "more is told of tokens than of the text"
+        assert self.text.startswith(told), "the tokens are ahead of the text"
         if chunk.finish_reason is not None:
             assert told == self.text
         usage = chunk.usage
@@ -71,7 +71,7 @@ class Client:
 
 
 def clients_of(engine: Engine, requests: list[EngineRequest]) -> dict[str, Client]:
-    """Run ``requests`` to their ends; what each of their clients was told."""
+    """Run ``requests`` to their ends; return the client of each."""
     clients = {one.request_id: Client() for one in requests}
     for one in requests:
         engine.add(one)
@@ -81,7 +81,7 @@ def clients_of(engine: Engine, requests: list[EngineRequest]) -> dict[str, Clien
         for chunk in step(engine):
             clients[chunk.request_id].take(chunk)
         engine.check_integrity()
-    raise AssertionError("the engine does not come to an end")
+    raise AssertionError("the engine does not finish")
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -102,7 +102,7 @@ def test_the_sources_of_any_answers_add_up_to_their_usage(seed: int) -> None:
 
 
 def test_all_sources_come_about() -> None:
-    """And an answer that is asked about is the one that would come unasked."""
+    """Also, an answer with origins has the tokens of the answer without."""
     found = Counter[str]()
     engine = make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True))
     for seed in range(4):
@@ -114,7 +114,7 @@ def test_all_sources_come_about() -> None:
     assert min(found.values()) > 5
 
 
-def test_what_is_turned_off_is_no_source() -> None:
+def test_disabled_features_are_no_sources() -> None:
     requests = [
         request(f"{i}", allowed=language, sampling=HOT, max_tokens=60)
         for i, language in enumerate(LANGUAGES * 3)
@@ -138,7 +138,7 @@ def test_what_is_turned_off_is_no_source() -> None:
 
 
 def test_held_tokens_are_of_bytes_that_were_forced() -> None:
-    """An oracle: the bytes that only one of a list of answers goes on with."""
+    """The oracle: bytes that are the same in all answers of the language with the same prefix."""
     held = 0
     for seed in range(80):
         language = LANGUAGES[seed % len(LANGUAGES)]
@@ -174,7 +174,7 @@ def test_logprobs_are_told_of_what_was_drawn() -> None:
     assert told
 
 
-def test_nobody_is_told_who_did_not_ask() -> None:
+def test_a_request_without_origins_gets_none() -> None:
     engine = make_engine()
     engine.add(request(allowed=LANGUAGES[0]))
     while engine.has_work:

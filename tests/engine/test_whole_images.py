@@ -59,10 +59,10 @@ def test_an_image_does_not_wait_for_answers_to_leave_room() -> None:
     bench.step(grow=3)
     bench.add("image", [1, *[0] * 30, 2], images=images_at((1, 30)))
     for _ in range(2):
-        bench.step(grow=3)  # more than there is room for beside it
+        bench.step(grow=3)  # more tokens than fit beside the image
     assert bench.sequences["image"].computed >= 31
     assert min(len(span.tokens) for span in bench.spans) > 0
-    assert len(bench.spans) == 10, "everybody else has a token at least"
+    assert len(bench.spans) == 10, "each answer has at least one token"
 
 
 def test_an_image_may_be_more_than_prompts_have_while_others_wait() -> None:

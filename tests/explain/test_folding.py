@@ -1,4 +1,4 @@
-"""Values that would make a picture too large are one way each, and can be opened."""
+"""Values that would make a drawing too large are folded to one edge each, and can be opened."""
 
 from __future__ import annotations
 

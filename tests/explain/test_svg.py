@@ -1,4 +1,4 @@
-"""The elements of a drawing: the same in a file and for the page, and text stays text."""
+"""The elements of a drawing: the same in a file and for the page, and text is never markup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPEC = JsonSchema(SCHEMA, close_objects=True)
 
 
 def elements_of(element: ElementTree.Element) -> list[Any]:
-    """As the JSON has an element of a file."""
+    """An element of a file, in the form that the JSON gives it."""
     told = {name: _number(value) for name, value in element.attrib.items()}
     inside = [elements_of(each) for each in element]
     return [element.tag.rpartition("}")[2], told, inside or element.text or []]

@@ -1,4 +1,4 @@
-"""The walk of a text over a graph: it goes as far as answers do, and says which ways it took."""
+"""The walk of a text over a graph: it accepts what the program accepts, and lists its edges."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_answer_is_walked_to_its_end_and_its_steps_spell_it(
     for step in walk.steps:
         edge = edges[step.way]
         assert edge.source == here
-        leap = edge.leap.decode("utf-8", "ignore")  # which may begin inside a character
+        leap = edge.leap.decode("utf-8", "ignore")  # a leap may begin inside a character
         assert text[: step.end].endswith(leap)
         if step.leap is not None:
             assert len(leap) <= step.end - step.leap <= len(leap) + 1
@@ -77,7 +77,7 @@ def test_an_answer_is_walked_to_its_end_and_its_steps_spell_it(
     assert here == walk.at
 
 
-def test_a_walk_that_goes_on_says_what_one_from_the_start_says() -> None:
+def test_a_resumed_walk_equals_one_from_the_start() -> None:
     walker, _, _ = walker_of(JsonSchema(PERSON, close_objects=True))
     source = random.Random(5)
     for answer in ANSWERS:
@@ -97,8 +97,8 @@ def test_a_walk_that_goes_on_says_what_one_from_the_start_says() -> None:
             assert at.offset == len(text)
 
 
-def test_what_leaves_the_graph_is_walked_up_to_there() -> None:
-    """As far as ``check`` goes, where counts do not matter."""
+def test_an_invalid_text_is_walked_up_to_its_error() -> None:
+    """The walk ends where ``check`` finds the error, as counts do not matter here."""
     spec = JsonSchema(PERSON, close_objects=True)
     walker, _, program = walker_of(spec)
     checker = Checker(program, PERSON)

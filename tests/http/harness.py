@@ -84,7 +84,7 @@ async def client_of(
 
 
 async def validate(response: httpx.Response) -> None:
-    """Every chat completion that a test sees is one by the SDK's types, strictly."""
+    """Check each chat completion of a test strictly against the SDK's types."""
     asked = response.request
     if (asked.method, asked.url.path) != ("POST", CHAT) or response.status_code != 200:
         return

@@ -1,4 +1,4 @@
-"""What the tests of responses share: requests, models that write a text, and events checked."""
+"""Helpers for tests of responses: requests, models that write a text, and checked events."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def asking(**fields: Any) -> dict[str, Any]:
 
 
 def writing(text: str | bytes, format: ChatFormat = PLAIN, size: int = 3, **bench: Any) -> Bench:
-    """A model that writes ``text``, a few bytes at a time."""
+    """A bench whose model writes ``text``, ``size`` bytes at a time."""
     data = text.encode() if isinstance(text, str) else text
     pieces = [data[start : start + size] for start in range(0, len(data), size)] or [b""]
     return Bench(FakeEngine(lambda request: pieces), chat_format=format, **bench)
 
 
 async def response_of(bench: Bench, **fields: Any) -> dict[str, Any]:
-    """The response object, which is valid for the SDK."""
+    """The response object, checked by the SDK's types."""
     async with client_of(bench) as client:
         answer = await client.post(PATH, json=asking(**fields))
     assert answer.status_code == 200, answer.text
@@ -53,7 +53,7 @@ async def response_of(bench: Bench, **fields: Any) -> dict[str, Any]:
 
 
 async def events_of(bench: Bench, **fields: Any) -> list[dict[str, Any]]:
-    """The events of a stream, each of which is valid for the SDK."""
+    """The events of a stream, checked by the SDK's types."""
     async with client_of(bench) as client:
         answer = await client.post(PATH, json=asking(stream=True, **fields))
     assert answer.status_code == 200, answer.text
@@ -62,7 +62,7 @@ async def events_of(bench: Bench, **fields: Any) -> list[dict[str, Any]]:
 
 
 async def refusal_of(bench: Bench, **fields: Any) -> tuple[str | None, str]:
-    """The field that a 400 names, and what it says."""
+    """The field and the message of a 400."""
     async with client_of(bench) as client:
         answer = await client.post(PATH, json=asking(**fields))
     assert answer.status_code == 400, answer.text
@@ -84,7 +84,7 @@ def _event_type() -> TypeAdapter[Any]:
 
 
 def parsed_events(text: str) -> list[dict[str, Any]]:
-    """Server-sent events, whose names are the types of what they carry."""
+    """The data of server-sent events; their names and numbers are checked."""
     assert text.endswith("\n\n")
     events = []
     for number, event in enumerate(text[:-2].split("\n\n")):
@@ -99,7 +99,7 @@ def parsed_events(text: str) -> list[dict[str, Any]]:
 
 
 def without_ids(value: Any) -> Any:
-    """Items and responses with what differs from one answer to the next left out."""
+    """``value`` without ids and times, which differ from one answer to the next."""
     if isinstance(value, dict):
         return {
             name: without_ids(each)

@@ -1,4 +1,4 @@
-"""Adapters as models of their own: named, listed, found, loaded and unloaded over HTTP."""
+"""Adapters as models: named, listed, found, loaded and unloaded over HTTP."""
 
 from __future__ import annotations
 

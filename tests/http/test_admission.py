@@ -1,4 +1,4 @@
-"""The ticket of a call, from before it is routed until it ends."""
+"""The ticket of a request, from before its routing until its end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The form of JSON answers, from the request or the settings to the constraint that is enforced.
+"""The form of JSON answers, from the request or the settings to the enforced constraint.
 
-With the real compiler in its worker process.
+The tests use the real compiler in its worker process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUMBERS = {"type": "array", "items": {"type": "number"}}
 
 
 class Served:
-    """A server on a fake engine, which tells what the engine is asked to enforce."""
+    """A server on a fake engine; returns the constraints that the engine gets."""
 
     def __init__(self, engine: FakeEngine, client: httpx.AsyncClient) -> None:
         self._engine = engine
@@ -118,11 +118,11 @@ async def test_unbounded_numbers_have_as_many_digits_as_the_settings_say() -> No
         assert not await server.admits(b"[1000]", NUMBERS)
         assert not await server.admits(b"[0.125]", NUMBERS)
         bounded = {"type": "integer", "minimum": 0, "maximum": 123456}
-        assert await server.admits(b"123456", bounded), "a bound goes before the setting"
+        assert await server.admits(b"123456", bounded), "a bound overrides the setting"
 
 
 @pytest.mark.parametrize(("digits", "admitted"), [(100, True), (99, False)])
-async def test_so_many_digits_and_no_more(digits: int, admitted: bool) -> None:
+async def test_numbers_have_no_more_digits_than_the_limit(digits: int, admitted: bool) -> None:
     settings = Settings(compile_workers=1, max_integer_digits=digits, max_fraction_digits=digits)
     async with served(settings) as server:
         number = b"9" * 100

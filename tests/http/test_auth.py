@@ -1,4 +1,4 @@
-"""API keys, and who is asked for one."""
+"""API keys, and the requests that need one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_each_of_several_keys_is_taken_and_nothing_else() -> None:
         for value, status in (
             ("Bearer first-key", 200),
             ("Bearer second-key", 200),
-            ("bearer  first-key ", 200),  # schemes have no case (RFC 9110, section 11.1)
+            ("bearer  first-key ", 200),  # schemes ignore case (RFC 9110, section 11.1)
             ("Bearer first-ke", 401),
             ("Bearer first-key2", 401),
             ("Bearer", 401),

@@ -1,4 +1,4 @@
-"""Answers that the client has begun: what the model goes on from, and what is refused."""
+"""Answers begun by the client (assistant prefills): their prompts, results and refusals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def real(format: ChatFormat = BARE, **bench: Any) -> Bench:
 
 
 def writing(text: str, format: ChatFormat = BARE, **bench: Any) -> Bench:
-    """A model that writes ``text`` whatever it goes on from, with real constraints."""
+    """A bench whose model writes ``text`` after any prefill, with real constraints."""
     pieces = [text[at : at + 3].encode() for at in range(0, len(text), 3)] or [b""]
     return Bench(FakeEngine(lambda request: pieces), compile=compile, chat_format=format, **bench)
 
@@ -74,7 +74,7 @@ async def test_what_was_begun_and_what_comes_are_valid_together(cut: int) -> Non
     assert "".join(deltas) == choice["message"]["content"]
 
 
-async def test_the_model_reads_it_behind_the_prompt_and_its_tokens_are_the_prompt_s() -> None:
+async def test_a_prefill_follows_the_prompt_and_counts_as_prompt_tokens() -> None:
     bench = writing("llo")
     async with client_of(bench) as client:
         response = (await client.post(CHAT, json=beginning("He"))).json()
@@ -97,7 +97,7 @@ async def test_the_model_reads_it_behind_the_prompt_and_its_tokens_are_the_promp
     ],
 )
 @pytest.mark.parametrize("api", [CHAT, MESSAGES])
-async def test_one_that_no_valid_answer_goes_on_from_is_a_400_that_names_the_place(
+async def test_a_prefill_that_no_valid_answer_continues_is_a_400_with_its_place(
     api: str, begun: str, place: str
 ) -> None:
     body = beginning(begun, response_format=FORMAT, stream=True)
@@ -124,7 +124,7 @@ async def test_a_whole_answer_that_was_begun_ends_at_once() -> None:
     assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
 
 
-async def test_the_budget_is_that_of_what_comes() -> None:
+async def test_max_tokens_does_not_count_the_prefill() -> None:
     async with client_of(real()) as client:
         body = beginning(WHOLE[:20], response_format=FORMAT, max_tokens=3)
         refused = (await client.post(CHAT, json=body)).json()["error"]
@@ -195,7 +195,7 @@ THINK = ReasoningFormat("<think>", "</think>")
         ),
     ],
 )
-async def test_it_stands_behind_the_marks_that_the_model_writes_before_it(
+async def test_a_prefill_follows_the_marks_that_the_model_writes_first(
     format: ChatFormat, generation_prompt: str, message: dict[str, Any], prompt: str
 ) -> None:
     bench = real(format, generation_prompt=generation_prompt)
@@ -224,8 +224,8 @@ async def test_it_stands_behind_the_marks_that_the_model_writes_before_it(
         assert "reasoning_content" not in found
 
 
-async def test_the_end_of_what_was_begun_is_not_told_again() -> None:
-    """``<tool_`` may become a mark, and is held back by whoever reads the answer."""
+async def test_the_end_of_a_prefill_is_not_repeated() -> None:
+    """``<tool_`` may begin a mark, so the reader of the answer holds it back."""
     format = ChatFormat(HERMES)
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     bench = writing("box> is nice", format)
@@ -262,7 +262,7 @@ async def test_values_are_told_as_they_become_whole_and_those_that_were_begun_to
     ],
     ids=str,
 )
-async def test_what_does_not_go_with_it_is_named(fields: dict[str, Any], param: str) -> None:
+async def test_a_field_that_excludes_prefills_is_named(fields: dict[str, Any], param: str) -> None:
     async with client_of(real()) as client:
         body = {**beginning("{", response_format=FORMAT), **fields}
         response = await client.post(CHAT, json=body)
@@ -291,7 +291,7 @@ async def test_no_message_need_be_opened() -> None:
 
 
 def test_the_language_of_a_begun_answer_is_the_whole_answer_s() -> None:
-    """What was begun is not repeated by what comes: brute force over one small language."""
+    """Completions do not repeat the prefill: brute force over one small language."""
     spec = answer(JsonSchema({"enum": ["ab", "abab", 12]}), None, PLAIN)
     assert spec is not None
     constraint = COMPILER.compile(spec)

@@ -1,4 +1,4 @@
-"""Bodies that are read at the same time have a bound together."""
+"""Bodies that are read at the same time share one limit of bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def padded(size: int) -> bytes:
 
 
 class SlowBody:
-    """All but its last byte at once, and that when it is let go."""
+    """Sends all but its last byte at once, and the last one after ``let_go``."""
 
     def __init__(self, size: int) -> None:
         self._data = padded(size)

@@ -1,4 +1,4 @@
-"""500 broken images through one server: each is answered, none costs another, memory stays flat."""
+"""500 broken images through one server: no 5xx, the worker survives, memory stays flat."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def asked(server: Seeing, file: bytes) -> httpx.Response:
 
 
 async def peak(server: Seeing) -> int:
-    """The most memory that the worker has held, in bytes, which it says as a number of tokens."""
+    """Peak memory of the worker in bytes; its target reports MiB as a number of tokens."""
     tokens: int = (await server.answer("/tokenize", chat(image(PEAK))))["count"]
     return (tokens - len("[user]")) << 20
 
@@ -34,7 +34,7 @@ async def test_broken_images_are_each_a_clear_400(seed: int) -> None:
     broken = [*BOMBS.values(), *mutants(COUNT - len(BOMBS), seed)]
     assert len(broken) == COUNT
     async with seeing(image_workers=1, max_queue=64) as server:
-        for file in broken[: COUNT // 5]:  # all the bombs are among them
+        for file in broken[: COUNT // 5]:  # the bombs come first
             await asked(server, file)
         before = await peak(server)
         gate = asyncio.Semaphore(AT_ONCE)
@@ -46,7 +46,7 @@ async def test_broken_images_are_each_a_clear_400(seed: int) -> None:
         answers = await asyncio.gather(*map(one, broken))
         refused = 0
         for answer in answers:
-            if answer.status_code == 200:  # a change that the decoder forgives
+            if answer.status_code == 200:  # a mutation that the decoder accepts
                 continue
             refused += 1
             error = answer.json()["error"]
@@ -59,6 +59,6 @@ async def test_broken_images_are_each_a_clear_400(seed: int) -> None:
 
         assert (await asked(server, A)).status_code == 200
         exposition = (await server.client.get("/metrics")).text
-        assert "leapjson_image_worker_restarts_total 0.0" in exposition, "it is the same worker"
+        assert "leapjson_image_worker_restarts_total 0.0" in exposition, "the worker was restarted"
         assert "leapjson_image_bytes 0.0" in exposition
         assert await peak(server) - before < 16 << 20

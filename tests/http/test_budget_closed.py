@@ -1,4 +1,4 @@
-"""Values that ``max_tokens`` ended are told in every API."""
+"""Every API reports the values that ``max_tokens`` cut short."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CLOSED = {
 
 
 def writing(text: str, *relaxed: Relaxation, before: str = '"33333') -> Bench:
-    """A model that is cut short behind ``before``."""
+    """A bench whose answer the budget cuts short after ``before``."""
     engine = FakeEngine(lambda request: [text[:5].encode(), text[5:].encode()])
     engine.closed = text[: text.index(before) + len(before)].encode()
     bench = Bench(engine)
@@ -77,7 +77,7 @@ async def test_between_values_it_is_the_container_around_them(before: str, point
 
 
 async def test_the_value_may_have_been_begun_by_the_client() -> None:
-    """The engine tells what it wrote; the pointer is in both together."""
+    """The engine reports its own text; the pointer is found in prefill and text together."""
     engine = FakeEngine(lambda request: [b'333"', b', "people": []}'])
     engine.closed = b"333"
     body = beginning('{"place": "33', response_format=FORMAT)
@@ -91,7 +91,7 @@ async def test_an_answer_that_no_budget_ended_says_nothing() -> None:
     assert "warnings" not in (await asked(bench, CHAT, chat(response_format=FORMAT))).json()
 
 
-async def test_of_a_text_that_is_no_json_no_value_is_told() -> None:
+async def test_a_text_that_is_not_json_has_no_warning() -> None:
     body = (await asked(writing("3: 33333 3", before="33333"), CHAT, chat())).json()
     assert "warnings" not in body
 
@@ -102,14 +102,14 @@ async def test_in_arguments_the_function_is_named_and_each_choice_has_its_own() 
     assert body["warnings"] == [in_f, {**in_f, "choice": 1}]
 
 
-async def test_it_stands_behind_what_answers_are_not_held_to() -> None:
+async def test_the_warning_follows_those_of_relaxations() -> None:
     relaxed = Relaxation("/properties/a/pattern", "pattern", "no groups", "/properties/a")
     response = await asked(writing(TEXT, relaxed), CHAT, chat(response_format=FORMAT))
     assert response.json()["warnings"] == [{**WARNING, "satisfied": False}, CLOSED]
 
 
 @pytest.mark.parametrize("n", [1, 2])
-async def test_in_a_stream_the_last_choices_end_tells_it(n: int) -> None:
+async def test_a_stream_has_the_warnings_in_its_last_chunk(n: int) -> None:
     body = chat(response_format=FORMAT, stream=True, n=n)
     chunks = events((await asked(writing(TEXT), CHAT, body)).text)
     assert [chunk.get("warnings") for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)

@@ -1,4 +1,4 @@
-"""Arguments of earlier calls: a text, which may be that of no object."""
+"""Arguments of earlier tool calls: a text that need not be a JSON object."""
 
 from __future__ import annotations
 
@@ -93,4 +93,4 @@ def test_every_kind_of_template_writes_it(written: str, seen: str) -> None:
     format = replace(detect(template, ()), tools=HERMES)
     rendered = render(conversation, Templated(template), format, False)
     assert rendered.tail == seen
-    assert call["function"]["arguments"] == CUT, "the request is left as it is"
+    assert call["function"]["arguments"] == CUT, "the request was changed"

@@ -13,7 +13,7 @@ from tests.serving.fakes import Bench, FakeEngine
 
 
 async def engine_request(**fields: Any) -> EngineRequest:
-    """What the engine is asked for when a client sends these fields."""
+    """The engine request that a chat request with these fields causes."""
     bench = Bench()
     async with client_of(bench) as client:
         response = await client.post(CHAT, json=chat(**fields))

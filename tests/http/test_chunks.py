@@ -1,4 +1,4 @@
-"""Chunks of streams, put together from parts, against the same objects written as a whole."""
+"""Stream chunks are assembled from parts; here they are compared with whole JSON objects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPTIONS = [
 
 
 def generation(n: int = 2) -> Generation:
-    """One whose choices have a token each."""
+    """A generation of ``n`` choices, each with one token."""
     observer = RecordingObserver()
     found = Generation(
         [EngineRequest(f"r-{index}", [1, 2], 9) for index in range(n)],
@@ -91,7 +91,7 @@ def completion_chunks(options: dict[str, Any] | None) -> Renderer:
 
 
 def written_whole(event: bytes, choice: dict[str, Any], options: dict[str, Any] | None) -> bytes:
-    """``event`` as one object with ``choice`` in it; head and counts are its own."""
+    """``event`` serialised as one object with ``choice``; all other fields are kept."""
     value = json.loads(event.removeprefix(b"data: "))
     assert ("usage" in value) == (options is not None)
     if options is not None:

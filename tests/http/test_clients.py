@@ -1,4 +1,4 @@
-"""The real SDK and real sockets against the application, on a fake engine."""
+"""OpenAI's SDK and real sockets against the application, with a fake engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_the_sdk_creates_a_completion() -> None:
     assert completion.usage is not None
     assert completion.usage.completion_tokens_details is not None
     assert completion.usage.completion_tokens_details.to_dict()["leapt_tokens"] == 2
-    # The SDK does not validate by default; this does.
+    # The SDK does not validate responses by default.
     type(completion).model_validate(completion.to_dict(), strict=True)
 
 

@@ -1,9 +1,8 @@
-"""Requests of the shapes that Codex's command line sends to ``/v1/responses``.
+"""Requests as the Codex command line sends them to ``/v1/responses``.
 
-Put together from what is known of them: ``ResponsesApiRequest`` in openai/codex
-(codex-rs/codex-api/src/common.rs), the twelve fields that were recorded of it
-(webai-at-home 214), and the types of tools and items that other servers met (vllm 42475,
-ik_llama.cpp 1964, ROCm/ATOM 2178).
+Sources: ``ResponsesApiRequest`` in openai/codex (codex-rs/codex-api/src/common.rs), the twelve
+fields of a recorded request (webai-at-home 214), and the types of tools and items in issues of
+other servers (vllm 42475, ik_llama.cpp 1964, ROCm/ATOM 2178).
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ LEFT_OUT = (
 READ = '<tool_call>\n{"name": "mcp__files__read", "arguments": {"city": "Ulm"}}\n</tool_call>'
 
 
-async def test_its_request_is_answered_with_a_call_and_what_is_left_out_is_named() -> None:
+async def test_a_codex_request_gets_a_call_and_ignored_fields_are_named() -> None:
     events = await events_of(writing(CALL, WITH_TOOLS), **ASKED)
     (item,) = events[-1]["response"]["output"]
     assert (item["type"], item["name"], item["arguments"]) == (

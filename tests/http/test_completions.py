@@ -23,12 +23,12 @@ PATH = "/v1/completions"
 
 
 def ask(**fields: Any) -> dict[str, Any]:
-    """The body of a request that says ``hi``."""
+    """The body of a request with the prompt ``hi``."""
     return {"model": "demo", "prompt": "hi", **fields}
 
 
 async def answer(bench: Bench | None = None, **fields: Any) -> Any:
-    """The whole answer, which is what OpenAI's own types say."""
+    """The complete answer, validated with the types of OpenAI's SDK."""
     async with client_of(bench or Bench()) as client:
         response = await client.post(PATH, json=ask(**fields))
     assert response.status_code == 200, response.text
@@ -39,8 +39,8 @@ async def answer(bench: Bench | None = None, **fields: Any) -> Any:
 async def stream(bench: Bench | None = None, **fields: Any) -> list[Any]:
     """The chunks of a streamed answer.
 
-    They are what OpenAI's own types say, but for the reason that a choice which goes on has none:
-    OpenAI's server, too, sends null there.
+    Validated with the types of OpenAI's SDK, except that ``finish_reason`` is null until a choice
+    ends: OpenAI's server sends null too.
     """
     async with client_of(bench or Bench()) as client:
         response = await client.post(PATH, json=ask(stream=True, **fields))
@@ -56,7 +56,7 @@ async def stream(bench: Bench | None = None, **fields: Any) -> list[Any]:
 
 
 async def engine_requests(**fields: Any) -> list[EngineRequest]:
-    """What the engine is asked for when a client sends these fields."""
+    """The requests that the engine gets when a client sends ``fields``."""
     bench = Bench()
     await answer(bench, **fields)
     return bench.engine.added
@@ -204,7 +204,7 @@ async def test_a_completion_takes_every_constraint_that_a_chat_does(
 
 
 async def test_each_token_has_its_logprob_and_the_likeliest_ones_beside_it() -> None:
-    # The fake engine says that an H (-0.5) and the end (impossible) would have been likely.
+    # The fake engine's top tokens are H (log-probability -0.5) and the end token (-inf).
     bench = Bench(FakeEngine(lambda request: [b"Yel", b"lo"]))
     (choice,) = (await answer(bench, logprobs=2))["choices"]
     assert choice["logprobs"] == {
@@ -242,7 +242,7 @@ async def test_a_token_that_is_part_of_a_character_is_named_by_its_bytes() -> No
 
 
 def pieces_of(text: str, seed: int) -> list[bytes]:
-    """The text's bytes, cut at random places: characters are cut, too."""
+    """The bytes of ``text``, cut at random positions, also inside characters."""
     data = text.encode()
     source = random.Random(seed)
     cuts = sorted({0, len(data), *(source.randrange(len(data)) for _ in range(12))})

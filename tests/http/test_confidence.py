@@ -1,4 +1,4 @@
-"""What requests may ask about the values of their answers, and how it is told."""
+"""``confidence`` and ``choices``: probabilities of an answer's values, and exact choices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_a_whole_answer_has_the_list_of_its_values() -> None:
     response = await post(answering(), CHAT, chat(response_format=SCHEMA, confidence=True))
     (choice,) = response.json()["choices"]
     assert choice["message"]["content"] == ANSWER.decode()
-    assert choice["logprobs"] is None, "they were not asked for"
+    assert choice["logprobs"] is None, "log-probabilities were not requested"
     root, value = choice["confidence"]
     assert root == {"pointer": "", "probability": value["probability"]}
     assert value == {
@@ -48,7 +48,7 @@ async def test_a_whole_answer_has_the_list_of_its_values() -> None:
     }
 
 
-async def test_in_a_stream_it_comes_with_the_last_chunk_of_the_choice() -> None:
+async def test_a_stream_has_the_confidence_in_the_last_chunk_of_a_choice() -> None:
     body = chat(response_format=SCHEMA, confidence=True, stream=True, n=2)
     response = await post(answering(), CHAT, body)
     choices = [each for event in events(response.text)[:-1] for each in event["choices"]]
@@ -68,7 +68,7 @@ async def test_responses_have_it_beside_their_output(stream: bool) -> None:
     assert [each["pointer"] for each in answer["confidence"]] == ["", "/a"]
 
 
-async def test_nothing_is_told_that_was_not_asked_for() -> None:
+async def test_confidence_is_only_reported_on_request() -> None:
     bench = answering()
     response = await post(bench, CHAT, chat(response_format=SCHEMA))
     assert "confidence" not in response.json()["choices"][0]
@@ -110,7 +110,7 @@ async def test_answers_without_json_have_no_values_to_ask_about(fields: dict[str
 
 
 @pytest.mark.parametrize("fields", [{"confidence": False}, {"choices": "tokens"}])
-async def test_what_asks_for_nothing_is_taken_with_any_answer(fields: dict[str, Any]) -> None:
+async def test_neutral_values_are_accepted_with_any_answer(fields: dict[str, Any]) -> None:
     assert (await post(Bench(), CHAT, chat(**fields))).status_code == 200
 
 

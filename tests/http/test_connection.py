@@ -1,4 +1,4 @@
-"""What a connection may hold, and for how long: raw bytes against a real server."""
+"""Limits of a connection, in bytes and seconds: raw bytes against a real server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def server(
     bench: Bench | None = None,
     made: list[BoundedConnection] | None = None,
 ) -> AsyncIterator[Any]:
-    """Opens connections to a server with these limits; ``made`` gets its ends of them."""
+    """Yields a function that connects to a server with ``limits``; its ends go to ``made``."""
 
     class Connection(BoundedConnection):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -60,12 +60,12 @@ async def server(
 
 
 def later() -> float:
-    """A time at which all bounds have been passed."""
+    """A time at which every limit is exceeded."""
     return asyncio.get_running_loop().time() + 1000
 
 
 async def status(reader: asyncio.StreamReader) -> int:
-    """Of the only answer on a connection that the server then closes; 0: closed without one."""
+    """Status of the only answer before the server closes the connection; 0: no answer."""
     answer = await reader.read()
     return int(answer.split(b" ", 2)[1]) if answer else 0
 
@@ -112,7 +112,7 @@ async def test_a_body_of_many_bytes_is_given_more_time() -> None:
     ],
     ids=["path", "headers", "header", "chunk extension", "trailers"],
 )
-async def test_what_stands_around_a_body_is_bounded(start: bytes, more: bytes) -> None:
+async def test_the_bytes_around_a_body_are_limited(start: bytes, more: bytes) -> None:
     async with server(ConnectionLimits(head_bytes=50_000)) as connect:
         reader, writer = await connect()
         writer.write(start)
@@ -123,7 +123,7 @@ async def test_what_stands_around_a_body_is_bounded(start: bytes, more: bytes) -
             except ConnectionError:
                 break
         with_answer = await asyncio.gather(status(reader), return_exceptions=True)
-        # A reset by the server may overtake its answer: it read not all that was sent.
+        # A reset may overtake the answer, because the server closed without reading everything.
         assert with_answer[0] == 431 or isinstance(with_answer[0], ConnectionError)
 
 
@@ -144,7 +144,7 @@ async def test_an_answer_may_take_longer_than_its_request() -> None:
     made: list[BoundedConnection] = []
     async with server(PATIENT, bench, made) as connect:
         reader, writer = await connect()
-        # Some clients end a body with a line of their own (RFC 9112, section 2.2).
+        # Some clients send an extra CRLF after a body (RFC 9112, section 2.2).
         writer.write(WHOLE.replace(b"host: test\r\n", b"host: test\r\n" + END) + b"\r\n")
         await until(lambda: bench.engine.added)
         made[0].check(later())
@@ -153,7 +153,7 @@ async def test_an_answer_may_take_longer_than_its_request() -> None:
 
 
 def unread_client(address: tuple[str, int]) -> socket.socket:
-    """A client with a small buffer that reads nothing."""
+    """A client socket with a small receive buffer; it reads nothing."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setblocking(False)
@@ -173,7 +173,7 @@ async def test_an_answer_that_nobody_reads_is_dropped(stream: bool) -> None:
             lost.append(self)
             super().connection_lost(exc)
 
-    # More than the kernel keeps for a connection; the answer ends or waits, as the client asked.
+    # More than the kernel buffers for a connection: a stream waits, a whole answer is written.
     bench = Bench(FakeEngine(lambda request: [b"x" * 1_000_000] * 20))
     async with bench.running(), listening(application(bench), Connection) as url:
         address = urlsplit(url)
@@ -187,7 +187,7 @@ async def test_an_answer_that_nobody_reads_is_dropped(stream: bool) -> None:
 
 
 class ScriptedTransport(asyncio.Transport):
-    """Has so much left to send as the test says."""
+    """Reports the number of unsent bytes that the test sets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,10 +209,10 @@ class ScriptedTransport(asyncio.Transport):
 @pytest.mark.parametrize(
     ("unsent", "dropped"),
     [
-        ([500_000, 400_000, 300_000, 200_000], False),  # 64 KiB and more in each 40 s
-        ([500_000, 499_000, 498_000, 497_000], True),  # too little
-        ([500_000, 500_000, 0, 500_000], False),  # it was read in between
-        ([30_000, 30_000, 30_000, 30_000], True),  # a short rest has to go, too
+        ([500_000, 400_000, 300_000, 200_000], False),  # more than 64 KiB read in each 40 s
+        ([500_000, 499_000, 498_000, 497_000], True),  # too little read
+        ([500_000, 500_000, 0, 500_000], False),  # everything read in between
+        ([30_000, 30_000, 30_000, 30_000], True),  # a short remainder has to be read, too
     ],
 )
 async def test_an_answer_is_dropped_that_is_not_read_for_a_minute(
@@ -233,7 +233,7 @@ async def test_an_answer_is_dropped_that_is_not_read_for_a_minute(
 NONSENSE = b"\x00\x01 nonsense\r\n\r\n"
 
 
-async def test_what_is_no_http_is_answered_with_400_in_the_envelope() -> None:
+async def test_a_request_that_is_not_http_gets_400_in_the_envelope() -> None:
     async with server(PATIENT) as connect:
         reader, writer = await connect()
         writer.write(NONSENSE)
@@ -266,8 +266,8 @@ async def test_a_client_that_asks_twice_at_once_and_leaves_is_noticed() -> None:
         writer.write(request + request)
         await reader.readuntil(b"piece")
         writer.transport.abort()
-        # While it is not read from, nothing is heard: the next pieces of the answer find nobody.
-        # They come one by one, or the answer could be whole before the system has said so.
+        # Reading is paused, so that only a write detects the disconnect. Pieces come one by one:
+        # otherwise the answer could be complete before the operating system reports it.
         for pieces in range(2, 800):
             if bench.observer.requests:
                 break
@@ -281,7 +281,7 @@ async def test_a_client_that_asks_twice_at_once_and_leaves_is_noticed() -> None:
 async def test_a_request_that_offers_another_protocol_is_answered_in_this_one() -> None:
     async with server(PATIENT) as connect:
         reader, writer = await connect()
-        # As Java's HTTP client does with each request.
+        # Java's HTTP client sends this with each request.
         offer = b"connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\n"
         settings = b"http2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
         writer.write(WHOLE.replace(b"host: test\r\n", b"host: test\r\n" + offer + settings))
@@ -289,7 +289,7 @@ async def test_a_request_that_offers_another_protocol_is_answered_in_this_one() 
 
 
 class Recorder(asyncio.Transport):
-    """Remembers what is written, and that it was closed."""
+    """Records each write, and ``None`` when it is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -329,7 +329,7 @@ async def test_a_head_does_not_wait_for_a_body_that_comes_later() -> None:
     assert wire.calls == [b"HTTP/1.1 100 Continue\r\n\r\n", ANSWER, b"{}"]
 
 
-async def test_what_was_written_is_sent_before_the_connection_closes() -> None:
+async def test_a_held_head_is_sent_before_the_connection_closes() -> None:
     wire = Recorder()
     transport = HeadWithBody(wire, asyncio.get_running_loop())
     transport.write(ANSWER)

@@ -1,4 +1,4 @@
-"""Every way in which clients of OpenAI, vLLM, SGLang and llama.cpp name a constraint."""
+"""Every field in which clients of OpenAI, vLLM, SGLang and llama.cpp set a constraint."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_white_space_options_choose_a_form_that_they_admit(
          "structured_outputs.structural_tag.structures[0].begin"),
     ],
 )  # fmt: skip
-async def test_what_is_wrong_with_a_constraint_is_named(fields: dict[str, Any], param: str) -> None:
+async def test_an_error_names_the_field_of_a_constraint(fields: dict[str, Any], param: str) -> None:
     assert (await refused(**fields))[0] == param
 
 
@@ -159,7 +159,7 @@ async def test_two_constraints_are_named_both() -> None:
         ({"guided_grammar": "x"}, "guided_grammar"),
     ],
 )
-async def test_what_does_not_compile_is_named_by_the_field_it_came_in(
+async def test_a_compile_error_names_the_field_of_the_constraint(
     fields: dict[str, Any], param: str
 ) -> None:
     bench = Bench()

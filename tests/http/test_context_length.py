@@ -1,4 +1,4 @@
-"""Prompts that are too long, as clients recognise them, and ``max_tokens`` above what is left."""
+"""Errors for too long prompts, in words that clients recognise, and too large ``max_tokens``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_max_tokens_above_the_rest_is_clipped_and_told(path: str) -> Non
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_who_wants_a_400_for_it_gets_one(path: str) -> None:
+async def test_without_clipping_too_large_max_tokens_are_a_400(path: str) -> None:
     limit = LIMITS.get(path, "max_tokens")
     async with client_of(Bench(context=100, clip_max_tokens=False)) as client:
         answer = await client.post(path, json={**BODIES[path], limit: 99})
@@ -92,10 +92,10 @@ async def test_who_wants_a_400_for_it_gets_one(path: str) -> None:
         ({}, 120, "context_length_exceeded"),
     ],
 )
-async def test_what_leaves_no_room_for_a_valid_answer_is_named(
+async def test_the_error_says_whether_budget_or_prompt_is_the_cause(
     asked: dict[str, Any], needed: int, error: str
 ) -> None:
-    """The budget, where a larger one would do; else the prompt."""
+    """The error names the budget if a larger one would suffice, otherwise the prompt."""
     engine = FakeEngine()
     engine.refusal = lambda request: BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
     async with client_of(Bench(engine, context=100)) as client:

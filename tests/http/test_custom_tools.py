@@ -79,7 +79,7 @@ async def test_a_stream_gives_the_input_in_parts(size: int) -> None:
     assert all(part["custom"]["input"] for part in others)
 
 
-async def test_what_is_enforced_and_what_the_prompt_shows() -> None:
+async def test_a_grammar_is_enforced_and_shown_in_the_prompt() -> None:
     bench = writing(CALL)
     await posted(bench, CHAT, chat(tools=[QUERY], tool_choice="required"))
     compiled = str(cast("Composite", bench.compiled[0]).root)

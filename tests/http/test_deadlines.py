@@ -1,4 +1,4 @@
-"""Deadlines and overload on the wire, the same on every endpoint that generates."""
+"""Errors for deadlines and overload, the same on every endpoint that generates."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_the_time_that_a_body_takes_to_come_counts(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [*SAY, "/v1/schemas", "/tokenize"])
-async def test_a_body_that_does_not_come_to_its_end_is_waited_for_no_longer(path: str) -> None:
+async def test_an_incomplete_body_times_out(path: str) -> None:
     bench = Bench(request_seconds=0.2)
     async with client_of(bench) as client:
         content = slowly({}, asyncio.Event().wait)
@@ -100,7 +100,7 @@ async def test_registering_a_schema_has_a_deadline() -> None:
 
 @asynccontextmanager
 async def paused(bench: Bench, path: str) -> AsyncIterator[tuple[Generation, asyncio.Task[Any]]]:
-    """A stream whose engine has given one piece, and gives no other."""
+    """Yields the generation of a stream, and its request; the engine pauses after one piece."""
     bench.engine.pause_at = 1
     async with client_of(bench) as client:
         task = asyncio.create_task(client.post(path, json=SAY[path] | {"stream": True}))
@@ -200,7 +200,7 @@ async def test_a_prompt_too_long_is_400_with_the_numbers(path: str) -> None:
     async with client_of(Bench(context=50)) as client:
         error = error_of(await client.post(path, json=SAY[path] | fields), 400)
     assert (error["param"], error["code"]) == (param, "context_length_exceeded")
-    assert "60 tokens" in error["message"] or "61 tokens" in error["message"]  # one begins a text
+    assert "60 tokens" in error["message"] or "61 tokens" in error["message"]  # 61 with a BOS token
     assert "maximum context length is 50" in error["message"]
 
 

@@ -1,4 +1,4 @@
-"""``echo`` in completions: the prompt before the answer, and how likely each of its tokens was."""
+"""``echo`` in completions: the prompt before the answer, with log-probabilities of its tokens."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def logprobs(prompt: Sequence[int]) -> list[float]:
 
 @pytest.mark.parametrize("alternatives", [0, 1, 5])
 async def test_every_token_of_the_prompt_has_its_log_probability(alternatives: int) -> None:
-    """As lm-eval asks: tokens, one token more, and the first without a probability."""
+    """As lm-eval uses it: token ids, ``max_tokens`` 1. The first token has no log-probability."""
     fields = {"prompt": PROMPTS, "max_tokens": 1, "logprobs": alternatives, "echo": True}
     found = await answered(real(), temperature=0, **fields)
     for prompt, choice in zip(PROMPTS, found["choices"], strict=True):
@@ -110,7 +110,7 @@ async def test_a_constraint_and_the_prompt_s_probabilities_exclude_each_other() 
 
 
 def test_a_token_without_text_is_counted_behind_an_echo() -> None:
-    """An end of sequence: who evaluates takes the answer's tokens off by their number."""
+    """The end token counts: evaluation tools cut the answer's tokens off by their number."""
     names = ChoiceLogprobs(lambda token: "</s>")
     prompt = [AnswerToken(104, b"h", "leapt"), AnswerToken(105, b"i", "leapt", -1.0)]
     end = AnswerToken(2, b"", "sampled", -0.5, [TokenLogprob(2, -0.5)])

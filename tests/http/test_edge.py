@@ -1,4 +1,4 @@
-"""What passes the edge of a stream."""
+"""The body of a stream bypasses the ASGI layers between ``Edge`` and the route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What those are told who expect another server: other APIs' paths, headers and preflights."""
+"""Answers to clients of other servers: paths and headers of other APIs, CORS preflights."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ async def test_ollama_s_clients_read_where_to_ask_instead(
         answer = await client.request(method, path)
     assert answer.status_code == 404
     message = answer.json()["error"]
-    assert isinstance(message, str), "as Ollama's clients take errors"
+    assert isinstance(message, str), "Ollama's clients expect a string"
     assert here in message
 
 
-async def test_a_path_that_nobody_has_is_said_not_to_be_there() -> None:
+async def test_an_unknown_path_is_a_404() -> None:
     async with client_of(Bench()) as client:
         answer = await client.get("/v1/nothing")
     assert answer.json()["error"]["message"] == "there is nothing at GET /v1/nothing"

@@ -24,7 +24,7 @@ from tests.serving.fakes import Bench, ask, until
 
 
 def refused(response: httpx.Response, status: int) -> dict[str, Any]:
-    """The error of a response that is refused as the surface says: envelope, all four keys."""
+    """The error of a refusal, which has the envelope, all four keys and a request id."""
     assert response.status_code == status, response.text
     (error,) = response.json().values()
     assert set(error) - {"pointer", "line", "column", "position"} == {
@@ -288,7 +288,7 @@ async def test_flex_has_room_where_the_default_tier_has_none(path: str) -> None:
     assert bench.observer.rejections == ["queue_full"] * 3
 
 
-async def test_who_may_not_ask_does_not_learn_that_there_is_no_room() -> None:
+async def test_a_full_queue_is_only_reported_to_a_client_with_a_valid_key() -> None:
     bench = Bench(capacity=1)
     bench.held(1, "key 1")
     async with client_of(bench, replace(CONFIG, api_keys=ApiKeys(["first"]))) as client:
@@ -424,7 +424,7 @@ async def test_text_without_an_end_is_refused_in_linear_time() -> None:
         ({"messages": [1] * 200_000}, "messages[0]"),
     ],
 )
-async def test_of_very_many_mistakes_one_is_told(fields: dict[str, Any], param: str | None) -> None:
+async def test_one_of_many_mistakes_is_reported(fields: dict[str, Any], param: str | None) -> None:
     bench = Bench()
     async with client_of(bench, replace(CONFIG, max_body_bytes=10**7)) as client:
         error = refused(await client.post(CHAT, json=chat(**fields)), 400)
@@ -432,7 +432,7 @@ async def test_of_very_many_mistakes_one_is_told(fields: dict[str, Any], param: 
     assert len(error["message"]) < 200
 
 
-async def test_what_clients_add_to_messages_is_ignored_as_openai_does() -> None:
+async def test_extra_fields_of_messages_are_ignored_as_by_openai() -> None:
     bench = Bench()
     cached = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
     messages = [
@@ -447,7 +447,7 @@ async def test_what_clients_add_to_messages_is_ignored_as_openai_does() -> None:
     ]
 
 
-async def test_a_page_cannot_ask_without_its_browser_having_asked_first() -> None:
+async def test_a_web_page_cannot_send_requests_without_a_preflight() -> None:
     async with client_of(Bench()) as client:
         form = {"origin": "https://page.example", "content-type": "text/plain"}
         content = json.dumps(chat())

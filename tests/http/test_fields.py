@@ -1,4 +1,4 @@
-"""``stream_options.fields``: whole values beside the deltas, in every API and through the SDKs."""
+"""``stream_options.fields``: complete values beside the deltas, in every API and OpenAI's SDK."""
 
 from __future__ import annotations
 

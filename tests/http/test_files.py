@@ -1,4 +1,4 @@
-"""``/v1/files``, ``/v1/batches`` and ``/v1/usage``: what is taken, refused and shown to whom."""
+"""``/v1/files``, ``/v1/batches`` and ``/v1/usage``: requests, errors, separation of keys."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def fits(answer: httpx.Response, path: str) -> bool:
 
 
 async def test_a_file_is_kept_listed_read_and_deleted(store: Store) -> None:
-    data = jsonl(3) * 20_000  # more than what is read at a time
+    data = jsonl(3) * 20_000  # more than one read
     async with using(store) as client:
         answer = await upload(client, data)
         assert answer.status_code == 200, answer.text
@@ -359,7 +359,7 @@ async def test_kept_responses_have_their_room_and_time(tmp_path: Path) -> None:
     now = [1_000_000.0]
     store = open_folder(tmp_path, lambda: now[0])
     responses = StoredResponses(store, max_bytes=5000, max_seconds=100)
-    for number in range(5):  # each takes 1,024 bytes and its own
+    for number in range(5):  # each takes 1,024 bytes and its content
         now[0] += 1
         await responses.keep("ann", KeptResponse(f"resp_{number}", None, b"{}" * 100, b"[]"))
     assert await responses.find("ann", "resp_0") is None

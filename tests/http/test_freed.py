@@ -1,7 +1,7 @@
-"""Requests are freed when they end, by counting references alone.
+"""Ended requests are freed by reference counts, without the garbage collector.
 
-What is alive when a large program comes from its worker is hidden from the garbage collector: a
-cycle of it would stay for ever.
+When a compiled program arrives from a worker, ``load_paced`` freezes all objects that are alive
+(``gc.freeze``): a reference cycle among them would never be freed.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ async def test_a_request_over_a_connection_is_freed(stream: bool) -> None:
         listening(application(bench)) as url,
         httpx.AsyncClient(base_url=url, timeout=300) as client,
     ):
-        for _ in range(2):  # a connection has its latest request
+        for _ in range(2):  # a connection keeps its latest request alive
             await client.post(CHAT, json=body)
         with uncollected():
             for _ in range(3):
                 assert (await client.post(CHAT, json=body)).status_code == 200
-            await asyncio.sleep(0.05)  # the call ends after its answer
+            await asyncio.sleep(0.05)  # the handler ends after its answer is sent
             left = alive(RequestResponseCycle, Ticket)
     assert len(left) <= 2
 
@@ -94,7 +94,7 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type":
 )
 async def test_nothing_of_an_answer_is_in_a_cycle(fields: dict[str, Any], stream: bool) -> None:
     async with client_of(Bench(chat_format=THINKING)) as client:
-        for _ in range(2):  # what the first one leaves is kept for the others
+        for _ in range(2):  # the first round fills caches
             assert (await client.post(CHAT, json=chat(**fields, stream=stream))).is_success
             await asyncio.sleep(0)
             gc.collect()

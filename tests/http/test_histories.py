@@ -1,4 +1,4 @@
-"""What agents send that another server would act on, or has written: taken, or left out by name."""
+"""Options and items of other servers in agents' requests: used, or ignored and named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def thought(number: int) -> dict[str, Any]:
 
 
 async def managed(*edits: Any) -> tuple[list[Any], str | None]:
-    """Which thoughts the template was given, and what was left out."""
+    """The thoughts that the template was given, and the header with ignored fields."""
     bench = writing("ok", REASONER)
     messages = [HI, thought(1), HI, thought(2), HI, thought(3), HI]
     body = {"model": "demo", "messages": messages}
@@ -111,7 +111,7 @@ async def test_a_text_block_has_nothing_that_is_empty() -> None:
         ({"thinking": {"type": "auto"}}, None),
     ],
 )  # fmt: skip
-async def test_not_to_think_is_taken_where_nothing_thinks(
+async def test_disabled_thinking_is_accepted_without_reasoning(
     path: str, fields: dict[str, Any], named: str | None
 ) -> None:
     bench = Bench()
@@ -135,7 +135,7 @@ async def test_every_variable_that_the_template_reads_reaches_it() -> None:
 
 
 @pytest.mark.parametrize("path", [CHAT, PATH])
-async def test_the_switch_of_other_servers_is_one_here(path: str) -> None:
+async def test_the_thinking_switch_of_other_servers_is_accepted(path: str) -> None:
     bench = writing("ok", REASONER)
     off: dict[str, Any] = {"thinking": {"type": "disabled"}}
     async with client_of(bench) as client:
@@ -242,7 +242,7 @@ OBJECT = {"type": "json_object"}
     ],
     ids=str,
 )
-async def test_what_a_cut_leaves_inside_a_mark_is_no_content(
+async def test_a_mark_that_is_cut_off_is_not_content(
     format: ChatFormat, text: str, fields: dict[str, Any], reasoning: str | None
 ) -> None:
     bench = writing(text + "and more", format, size=1)

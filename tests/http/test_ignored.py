@@ -1,4 +1,4 @@
-"""What a request has that is not acted on is named in its answer, or refused where that is set."""
+"""Ignored fields of a request are named in a header of the answer, or refused if configured."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def body_of(path: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("path", "fields", "name"), LEFT_OUT, ids=str)
-async def test_what_changes_no_answer_is_left_out_and_named_or_refused_where_that_is_set(
+async def test_a_field_without_effect_is_ignored_and_named_or_refused_if_configured(
     path: str, fields: Mapping[str, Any], name: str
 ) -> None:
     body = body_of(path, fields)
@@ -168,9 +168,9 @@ async def test_every_api_treats_a_field_alike(path: str) -> None:
             assert answer.json()["error"]["param"] == name
 
 
-def test_what_one_api_acts_on_no_other_one_leaves_out_in_silence() -> None:
+def test_a_supported_field_is_not_silently_ignored_by_another_api() -> None:
     harmless = {"include", "max_tool_calls", "parallel_tool_calls", "stream_options", "n_predict"}
-    harmless |= {"store", "context_management"}  # keeps an answer; begins where a prompt is long
+    harmless |= {"store", "context_management"}  # they store answers, or shorten long prompts
     acted_on = set().union(*map(_declared, WIRES)) - harmless
     for wire in WIRES:
         refused = {name for name, field in wire.unserved.items() if field.instead is not None}

@@ -1,4 +1,4 @@
-"""Images in requests, from each API to the prompt that the engine gets."""
+"""Images in requests of each API, up to the prompt that the engine gets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 COUNT = f"{MESSAGES}/count_tokens"
 A, B = picture(16, 8, seed=1), picture(8, 8, seed=2)
-"""Two tokens and one."""
+"""Images of two tokens and of one token."""
 
 
 def pixels(file: bytes) -> Any:
@@ -105,7 +105,7 @@ async def test_every_form_of_an_image_is_the_same_image(
 
 
 async def _readings(server: Seeing) -> dict[str, float]:
-    """How many images were prepared so far, by result."""
+    """The number of images that were prepared so far, by result."""
     exposition = (await server.client.get("/metrics")).text
     found = {}
     for line in exposition.splitlines():
@@ -126,7 +126,7 @@ async def test_a_file_that_came_before_is_not_read_again() -> None:
             assert np.array_equal(one, again)
             assert np.array_equal(one, pixels(sent))
         await server.answer(MESSAGES, {"max_tokens": 9, "messages": [user(block(A))]})
-        assert await _readings(server) == {"ok": 2, "kept": 3}, "in whatever API"
+        assert await _readings(server) == {"ok": 2, "kept": 3}, "all APIs share the cache"
         kept = [each for each in (await server.client.get("/metrics")).text.splitlines()
                 if each.startswith("leapjson_kept_image_bytes")]  # fmt: skip
         assert float(kept[0].split()[-1]) > sum(each.nbytes for each in first)
@@ -185,7 +185,7 @@ async def test_responses_take_images_of_the_user_and_of_functions(server: Seeing
         },
     ]
     answer = await server.answer(RESPONSES, {"input": items})
-    # The fake's template knows no calls: they are texts.
+    # The fake's template has no tool calls: they are written as text.
     assert server.prompt.startswith("[user]See{2}[assistant]")
     assert server.prompt.endswith("Result of look:\nseen\n\n{1}")
     assert np.array_equal(server.images[1], pixels(B))
@@ -252,7 +252,7 @@ async def test_messages_of_other_roles_have_no_images_in_chats(server: Seeing, r
             "messages[0].content[0]"),
     ],
 )  # fmt: skip
-async def test_nor_have_they_in_other_apis(
+async def test_other_roles_have_no_images_in_other_apis(
     server: Seeing, path: str, body: dict[str, Any], param: str
 ) -> None:
     assert (await server.refusal(path, body))["param"] == param
@@ -305,7 +305,7 @@ async def test_nor_have_they_in_other_apis(
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
-async def test_what_is_no_image_is_refused_by_its_place(
+async def test_an_invalid_image_is_refused_by_its_position(
     server: Seeing, path: str, body: dict[str, Any], param: str, says: str
 ) -> None:
     error = await server.refusal(path, body)
@@ -321,7 +321,7 @@ async def test_the_list_of_models_says_what_a_prompt_may_have(server: Seeing) ->
             assert model["input_modalities"] == modalities
 
 
-async def test_a_model_without_eyes_takes_no_images() -> None:
+async def test_a_model_without_a_vision_encoder_refuses_images() -> None:
     bodies: dict[str, tuple[dict[str, Any], str]] = {
         CHAT: (
             chat(image()),
@@ -368,7 +368,7 @@ async def test_bounds_are_told_in_numbers() -> None:
         )
         assert "100 times as long" in await message(image(picture(301, 3)))
         await server.answer(CHAT, chat(image(picture(30, 30)), max_tokens=10))
-        assert server.prompt == "[user]{4}", "16 tokens would be more than 8"
+        assert server.prompt == "[user]{4}", "it is scaled down: 16 tokens exceed the limit of 8"
         long = await message(text("x" * 100), image(A))
         assert "108 tokens in the prompt, 2 of them its images'" in long
         assert "or send fewer or smaller images" in long
@@ -407,12 +407,12 @@ async def test_a_worker_that_fails_at_an_image_fails_its_request_alone() -> None
             await server.answer(CHAT, chat(image()))
             answer = await sick
             told = f"{answer.status_code} {answer.json()['error']['message']}"
-            # On a busy machine a worker may not get to use up its processor time.
+            # On a busy machine the wall-clock limit may come before the limit on CPU time.
             stuck = size == HANGS and told.startswith("503 the image could not be decoded: the mac")
             assert stuck or told.startswith(says), told
         exposition = (await server.client.get("/metrics")).text
         restarts = "leapjson_image_worker_restarts_total 4.0"
-        assert restarts in exposition, "a job whose worker was killed is tried twice"
+        assert restarts in exposition, "a job whose worker was killed is retried once"
 
 
 async def test_verbatim_values_are_pieces_of_the_text_beside_images(server: Seeing) -> None:
@@ -426,7 +426,7 @@ async def test_verbatim_values_are_pieces_of_the_text_beside_images(server: Seei
     assert constraint is not None
     state = constraint.start()
     state.accept_bytes(b'"e\\nca"')
-    assert state.is_complete, "parts have a newline between, images or not"
+    assert state.is_complete, "text parts are joined by a newline, also around an image"
     named = {**schema, "x-verbatim": "messages[0]"}
     format["json_schema"] = {"name": "q", "schema": named}
     body = {"messages": [user(image()), user(text("some text"))], "response_format": format}
@@ -448,7 +448,7 @@ async def test_texts_are_answered_while_an_image_is_encoded(server: Seeing) -> N
     assert f"{waiting} 0.0" in (await server.client.get("/metrics")).text
 
 
-async def test_an_encoder_that_fails_is_told_to_who_asked(server: Seeing) -> None:
+async def test_an_encoder_failure_is_a_500_of_its_request(server: Seeing) -> None:
     encoder, before = server.encoder, len(server.encoder.asked)
     encoder.gate = False
     body = chat(image(picture(seed=32)))

@@ -1,4 +1,4 @@
-"""Requests that this process makes of itself: no sockets, no key, the lowest class."""
+"""Requests of the server to itself, for lines of batches: no sockets, no key, lowest tier."""
 
 from __future__ import annotations
 

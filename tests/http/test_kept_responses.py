@@ -1,4 +1,4 @@
-"""Responses that are kept, and requests that go on from them."""
+"""Stored responses, and requests that continue them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_an_item_reference_is_the_item() -> None:
         )
         wrong = {"type": "item_reference", "id": call["id"].replace("_0", "_7")}
         other = await client.post(PATH, json=asking(input=[HI, wrong]))
-    for seen in bench.tokenizer.seen[1:3]:  # what stands in the conversation is not said again
+    for seen in bench.tokenizer.seen[1:3]:  # items of the conversation are not repeated
         assert [each["role"] for each in seen] == ["user", "assistant", "tool"]
     assert [each["type"] for each in listed[::-1]] == [
         *("message", "function_call", "function_call_output")
@@ -254,7 +254,7 @@ async def test_memory_is_bounded_and_the_owner_of_most_gives_way() -> None:
     await store.keep("small", kept("f"))
     assert store.nbytes <= 5 * EMPTY
     found = [name for name in "abcd" if await store.find("large", name)]
-    assert found == ["a", "c", "d"], "b was used least recently"
+    assert found == ["a", "c", "d"], "b is the least recently used"
     assert await store.find("small", "e")
     assert not await store.find("small", "a")
     await store.keep("small", kept("huge", size=5 * EMPTY))

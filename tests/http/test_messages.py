@@ -1,4 +1,4 @@
-"""Anthropic's Messages: what is rendered for the template, whole messages, streams, refusals."""
+"""Anthropic's Messages API: input of the chat template, whole messages, streams, errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def asking(**fields: Any) -> dict[str, Any]:
 
 
 async def message_of(bench: Bench, **fields: Any) -> dict[str, Any]:
-    """The message, which is as ``/openapi.json`` says; so was the request."""
+    """The message; it and the request are valid by ``/openapi.json``."""
     body = asking(**fields)
     async with client_of(bench) as client:
         answer = await client.post(PATH, json=body)
@@ -71,7 +71,7 @@ async def refusal_of(bench: Bench, **fields: Any) -> tuple[str | None, str]:
 
 
 async def rendered(messages: list[Any], **fields: Any) -> list[dict[str, Any]]:
-    """What the chat template was given."""
+    """The messages that the chat template was given."""
     bench = writing("ok", WITH_TOOLS)
     await message_of(bench, messages=messages, **fields)
     [given] = bench.tokenizer.seen
@@ -79,7 +79,7 @@ async def rendered(messages: list[Any], **fields: Any) -> list[dict[str, Any]]:
 
 
 def put_together(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """The message that a client makes of a stream's events."""
+    """The message that a client assembles from a stream's events."""
     assert events[0]["type"] == "message_start"
     assert events[-1] == {"type": "message_stop"}
     message = events[0]["message"]
@@ -138,7 +138,7 @@ async def test_the_events_of_a_stream_make_the_whole_message(size: int) -> None:
     assert whole["stop_reason"] == "tool_use"
 
 
-async def test_thinking_that_is_not_to_be_shown_is_not() -> None:
+async def test_omitted_thinking_is_not_shown() -> None:
     fields = {"thinking": {"type": "adaptive", "display": "omitted"}}
     for make in (message_of, events_of):
         found = await make(writing("<think>A lamp.</think>Yes.", REASONER), **fields)
@@ -286,7 +286,7 @@ PDF = {"type": "document", "source": {"type": "url", "url": "http://x"}}
     ],
     ids=str,
 )  # fmt: skip
-async def test_what_cannot_be_served_is_refused_by_name(
+async def test_an_unsupported_request_is_refused_by_field(
     fields: dict[str, Any], param: str, says: str
 ) -> None:
     found, message = await refusal_of(writing("x"), **fields)

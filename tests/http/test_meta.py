@@ -1,4 +1,4 @@
-"""What the server says about itself, and what stands around every answer."""
+"""Models, version and metrics; headers, methods, errors and CORS of all routes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, all
     assert (response.status_code, response.headers["allow"]) == (405, allowed)
 
 
-async def test_what_is_not_there_is_told_in_the_envelope() -> None:
+async def test_an_unknown_path_gets_an_error_in_the_envelope() -> None:
     async with client_of(Bench()) as client:
         response = await client.get("/v1/nothing")
     assert response.status_code == 404
@@ -126,7 +126,7 @@ async def test_a_page_of_an_allowed_origin_may_ask_and_read_the_headers() -> Non
             (chat(), key, 200),
             (chat(stream=True), key, 200),
             (chat(n=99), key, 400),
-            (chat(n=2), key, 429),  # beside the one that is held
+            (chat(n=2), key, 429),  # with ``held``, one more than the capacity
             (chat(), {"origin": PAGE}, 401),
         ):
             response = await client.post(CHAT, json=body, headers=headers)

@@ -1,4 +1,4 @@
-"""``/openapi.json`` is true: it has every route, and requests and answers fit it."""
+"""``/openapi.json`` has every route, and requests and answers are valid by it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def operations(document: Any = DOCUMENT) -> set[tuple[str, str]]:
 
 
 def fits(value: Any, path: str, *, status: int | None = None) -> bool:
-    """Whether a body of POST ``path``, or an answer to it, is as the document says."""
+    """Whether a body of POST ``path`` is valid by the document; with ``status``, an answer."""
     operation = DOCUMENT["paths"][path]["post"]
     place = operation["requestBody"] if status is None else operation["responses"][str(status)]
     schema = place["content"]["application/json"]["schema"]
@@ -61,7 +61,7 @@ def test_every_reference_leads_somewhere_and_names_are_unique() -> None:
         return own.union(*map(references, value.values()))
 
     assert references(DOCUMENT) == {f"#/components/schemas/{name}" for name in schemas}
-    assert not [name for name in schemas if "__" in name], "two models of one name"
+    assert not [name for name in schemas if "__" in name], "two models have the same name"
     for schema in schemas.values():
         jsonschema.Draft202012Validator.check_schema(schema)
     ids = [item[method]["operationId"] for item in DOCUMENT["paths"].values() for method in item]
@@ -74,7 +74,7 @@ async def test_it_is_served_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("public", [False, True])
-def test_with_keys_it_says_where_one_is_needed(public: bool) -> None:
+def test_the_document_says_which_routes_need_a_key(public: bool) -> None:
     config = replace(CONFIG, api_keys=ApiKeys(["key"]), metrics_public=public)
     document = application(Bench(), config).openapi()
     assert document["security"] == [{"key": []}]

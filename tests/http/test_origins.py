@@ -1,4 +1,4 @@
-"""``stream_options.origins``: where tokens came from, in every API and through the SDKs."""
+"""``stream_options.origins``: the origin of each token, in every API and OpenAI's SDK."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def streamed(bench: Bench, path: str, **fields: Any) -> list[Any]:
 
 
 def tokens_of(events: list[Any], choice: int = 0) -> list[Any]:
-    """The tokens that a client ends up with, who does as it is told."""
+    """The tokens that a client has after it applied all ``origins`` of one choice."""
     tokens: list[Any] = []
     for event in events:
         parts = [each for each in event.get("choices", ()) if each["index"] == choice] or [event]
@@ -95,7 +95,7 @@ async def test_the_marks_of_calls_are_tokens_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, RESPONSES, MESSAGES])
-async def test_nothing_is_told_unasked_and_only_streams_may_ask(path: str) -> None:
+async def test_origins_are_only_reported_in_streams_and_on_request(path: str) -> None:
     most = {"max_tokens": 99} if path in (COMPLETIONS, MESSAGES) else {}
     async with client_of(writing(ANSWER)) as client:
         unasked = await client.post(path, json={**BODIES[path], **most, "stream": True})

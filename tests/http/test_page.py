@@ -1,4 +1,4 @@
-"""The page's files: what is sent with them, who may have them, and that nothing else is sent."""
+"""The web page's files: headers, access without a key, and no access to other files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_large_file_is_compressed_for_those_who_take_it(folder: Path) ->
             assert int(answer.headers["content-length"]) == len(sent)
 
 
-async def test_what_a_browser_has_is_not_sent_again(folder: Path) -> None:
+async def test_a_cached_file_is_not_sent_again(folder: Path) -> None:
     async with page(folder) as client:
         for path in ("/", "/page/docs/start.js"):
             etag = (await client.get(path)).headers["etag"]
@@ -120,7 +120,7 @@ async def test_no_path_leads_out_of_the_folder(folder: Path) -> None:
                 answer = await client.get(httpx.URL("http://test/page/").copy_with(
                     raw_path=b"/page/" + spelled.encode()
                 ))  # fmt: skip
-                # The client itself resolves the dots that it sees.
+                # The client resolves plain dots itself, so that some paths are valid.
                 assert answer.status_code == 404 or answer.content in FILES.values(), path
 
 

@@ -20,13 +20,13 @@ REASONER = ChatFormat(
     tools=PLAIN, reasoning=THINK, variables=frozenset({"enable_thinking", "messages"})
 )
 UNTAUGHT_MODEL = ChatFormat(PLAIN)
-"""Its chat template knows no reasoning."""
+"""A model whose chat template has no reasoning."""
 OBJECT = {"response_format": {"type": "json_object"}}
 DOCUMENT = application(Bench()).openapi()
 
 
 def documented(value: Any, name: str) -> None:
-    """Raises ``ValidationError`` where ``value`` is not as /openapi.json describes ``name``."""
+    """Raises ``ValidationError`` if ``value`` is not a valid ``name`` of /openapi.json."""
     schema = {**DOCUMENT, "$ref": f"#/components/schemas/{name}"}
     jsonschema.validate(value, schema, jsonschema.Draft202012Validator)
 
@@ -152,7 +152,7 @@ async def test_a_template_is_told_in_the_words_it_takes(fields: Any, told: Any) 
         ({"chat_template_kwargs": {"enable_thinking": "x" * 5000}}, "chat_template_kwargs"),
     ],
 )  # fmt: skip
-async def test_what_the_server_tells_the_template_is_not_for_a_request_to_set(
+async def test_a_request_cannot_set_variables_that_the_server_sets_in_the_template(
     fields: Any, param: str
 ) -> None:
     async with client_of(thinking("x")) as client:
@@ -244,7 +244,7 @@ async def test_reasoning_that_is_excluded_is_counted_and_not_shown() -> None:
         assert '"reasoning' not in stream.text.replace("reasoning_tokens", "")
 
 
-async def test_a_stream_has_the_reasoning_under_openrouters_name_for_who_asks_so() -> None:
+async def test_a_stream_has_the_reasoning_under_openrouters_name_on_request() -> None:
     bench = thinking("<think>A lamp.</think>Yes.")
     async with client_of(bench) as client:
         response = await client.post(CHAT, json=chat(stream=True, reasoning={}))

@@ -1,4 +1,4 @@
-"""Answers that were not held to all of their schema, in every API."""
+"""Answers whose schema was enforced only in part, in every API."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def events(text: str) -> list[Any]:
     return [json.loads(each) for each in data if each != "[DONE]"]
 
 
-async def test_what_an_answer_is_not_held_to_is_told_in_a_header_and_a_list() -> None:
+async def test_relaxations_are_reported_in_a_header_and_a_list() -> None:
     bench = writing(TEXT, PATTERN)
     response = await asked(bench, CHAT, chat(response_format=FORMAT))
     assert response.headers["x-leapjson-relaxed"] == "#/properties/a/pattern"
@@ -73,7 +73,7 @@ async def test_what_an_answer_is_not_held_to_is_told_in_a_header_and_a_list() ->
     assert bench.observer.requests[0].relaxed == ("pattern",)
 
 
-async def test_what_validators_read_in_several_ways_is_a_warning_alone() -> None:
+async def test_a_keyword_that_validators_read_differently_is_only_a_warning() -> None:
     read = Relaxation("/a/format", "format", "as the RFC has it", "/a", inexact=True)
     bench = writing(TEXT, read)
     response = await asked(bench, CHAT, chat(response_format=FORMAT))
@@ -99,7 +99,7 @@ async def test_an_answer_that_is_held_to_everything_has_neither() -> None:
     assert bench.written == []
 
 
-async def test_of_a_function_the_arguments_are_looked_at() -> None:
+async def test_the_arguments_of_a_function_are_checked() -> None:
     bench = writing(CALL, OF_F)
     response = await asked(bench, CHAT, chat(tools=[TOOL], n=2))
     assert response.headers["x-leapjson-relaxed"] == "f#/properties/a/pattern"
@@ -107,7 +107,7 @@ async def test_of_a_function_the_arguments_are_looked_at() -> None:
     assert bench.written == [Written(SCHEMA, (OF_F,), (TEXT, TEXT))]
 
 
-async def test_of_a_function_that_was_not_called_nothing_is_known() -> None:
+async def test_a_function_that_was_not_called_is_not_checked() -> None:
     bench = writing("It rains.", OF_F)
     body = (await asked(bench, CHAT, chat(tools=[TOOL]))).json()
     assert body["warnings"] == [{**WARNING, "function": "f", "satisfied": None}]
@@ -180,7 +180,7 @@ async def test_messages_tell_it_too(stream: bool) -> None:
         ({"guided_json": SCHEMA, "on_unsupported": "relax"}, True),
     ],
 )
-async def test_who_does_not_ask_for_strictness_is_not_refused(fields: Any, relaxes: bool) -> None:
+async def test_strict_and_on_unsupported_decide_on_relaxation(fields: Any, relaxes: bool) -> None:
     bench = writing("{}")
     await asked(bench, CHAT, chat(**fields))
     (spec,) = bench.compiled
@@ -199,7 +199,7 @@ async def test_a_long_header_is_cut_at_an_entry() -> None:
 
 
 async def test_a_worker_compiles_it_and_checks_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    patient = functools.partial(Validation, seconds=60)  # the machine may be busy
+    patient = functools.partial(Validation, seconds=60)  # for a busy machine
     monkeypatch.setattr("app.server.composition.Validation", patient)
     parts = replace(
         backend(FakeEngine(lambda request: [TEXT.encode()])),

@@ -1,4 +1,4 @@
-"""Responses: what comes out, whole."""
+"""The Responses API: whole responses."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def test_log_probabilities_are_those_of_the_text() -> None:
 async def test_top_log_probabilities_ask_for_those_of_the_text_too() -> None:
     response = await response_of(Bench(), top_logprobs=1)
     entries = response["output"][0]["content"][0]["logprobs"]
-    assert [len(entry["top_logprobs"]) for entry in entries] == [2, 2]  # what the fake gives
+    assert [len(entry["top_logprobs"]) for entry in entries] == [2, 2]  # two from the fake
     response = await response_of(Bench(), include=["message.output_text.logprobs"])
     entries = response["output"][0]["content"][0]["logprobs"]
     assert [entry["token"] for entry in entries] == ["Hel", "lo"]

@@ -1,4 +1,4 @@
-"""Responses: what may be sent, what becomes of it, and what is refused by name."""
+"""The Responses API: input, the messages made of it, and fields that are refused by name."""
 
 from __future__ import annotations
 
@@ -183,14 +183,14 @@ def items(*found: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        # What asks for a state.
+        # Fields that need stored state.
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"conversation": {"id": "conv_1"}}, "conversation"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"background": True}, "background"),
         (items({"type": "item_reference", "id": "msg_1"}), "input[0]"),
-        # What is not served.
+        # Unsupported fields and items.
         ({"moderation": {"model": "x"}}, "moderation"),
         ({"reasoning": {"context": "all_turns"}}, "reasoning.context"),
         ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
@@ -210,7 +210,7 @@ def items(*found: Any) -> dict[str, Any]:
         ({"max_tokens": 5}, "max_tokens"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"n": 2}, "n"),
-        # What is wrong.
+        # Invalid values.
         ({"input": None}, "input"),
         ({"input": []}, "input"),
         ({"input": [5]}, "input[0]"),
@@ -241,7 +241,7 @@ def items(*found: Any) -> dict[str, Any]:
         ({"text": {"format": {"type": "json_schema", "schema_id": "x"}}}, "text.format.schema_id"),
         ({"text": {"format": {"type": "xml"}}}, "text.format"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format.grammar"),
-        # What names the type is a field of it, too.
+        # A field may have the same name as the type.
         (
             {"text": {"format": {"type": "grammar", "grammar": "start: /a/", "syntax": "x"}}},
             "text.format.syntax",
@@ -253,7 +253,7 @@ def items(*found: Any) -> dict[str, Any]:
         ),
     ],
 )
-async def test_what_is_refused_is_named(fields: dict[str, Any], param: str | None) -> None:
+async def test_the_error_names_the_refused_field(fields: dict[str, Any], param: str | None) -> None:
     named, message = await refusal_of(writing("ok", WITH_TOOLS), **fields)
     if param is not None:
         assert named == param, message

@@ -1,4 +1,4 @@
-"""Responses: the events of a stream."""
+"""The Responses API: events of a stream."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Person(BaseModel):
 
 
 def steps(events: list[dict[str, Any]]) -> Iterator[str]:
-    """The types of events, those that repeat at once."""
+    """The types of the events, consecutive repeats once."""
     before = ""
     for event in events:
         kind = event["type"].removeprefix("response.")
@@ -49,7 +49,7 @@ def steps(events: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def joined(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The output that a client would put together from the events alone."""
+    """The output that a client assembles from the events alone."""
     items: list[dict[str, Any]] = []
     for event in events:
         match event["type"]:

@@ -1,4 +1,4 @@
-"""``schema_in_prompt``: who is told the schema, and where it is left out."""
+"""``schema_in_prompt``: when the prompt has the schema, and when it is left out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def asked(
 
 
 def prompt_of(bench: Bench) -> str:
-    """What the template was given last."""
+    """The contents of the messages that the template was given last."""
     return "".join(message["content"] for message in bench.tokenizer.seen[-1])
 
 
@@ -91,7 +91,7 @@ async def test_messages_count_them_ahead() -> None:
         ({"response_format": {"type": "json_object", "schema": SCHEMA}}, "auto", Bench, True),
     ],
 )
-async def test_who_is_told(fields: Any, server: str, bench: Any, told: bool) -> None:
+async def test_the_prompt_has_the_schema(fields: Any, server: str, bench: Any, told: bool) -> None:
     here = bench()
     response = await asked(here, chat(**fields), server=server)
     assert response.status_code == 200, response.text
@@ -99,7 +99,7 @@ async def test_who_is_told(fields: Any, server: str, bench: Any, told: bool) -> 
     assert ("the letter" in prompt_of(here)) is told
 
 
-async def test_what_is_asked_for_and_not_there_is_refused() -> None:
+async def test_schema_in_prompt_without_a_schema_is_refused() -> None:
     response = await asked(Bench(), chat(schema_in_prompt=True))
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "schema_in_prompt"

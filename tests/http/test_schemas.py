@@ -1,4 +1,4 @@
-"""``/v1/schemas``: compiled ahead, explained, and named by an id in requests."""
+"""``/v1/schemas``: schemas are compiled ahead, explained, and used by their id in requests."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_both_forms_of_one_schema_have_one_id() -> None:
         ({"schema": SCHEMA, "name": "a b"}, "name"),
     ],
 )
-async def test_what_is_wrong_with_a_registration_is_named(body: Any, param: str) -> None:
+async def test_the_error_names_the_field_of_a_bad_registration(body: Any, param: str) -> None:
     async with client_of(Bench()) as client:
         response = await client.post(PATH, json=body)
     assert response.status_code == 400, response.text
@@ -269,7 +269,7 @@ async def test_a_schema_that_cannot_be_drawn_can_be_registered_all_the_same() ->
         ({"type": "grammar", "grammar": 'start: "a"'}, Grammar('start: "a"')),
     ],
 )
-async def test_what_is_no_json_schema_has_an_id_and_a_graph_but_no_report(
+async def test_other_constraints_have_an_id_and_a_graph_but_no_report(
     asked: dict[str, Any], kind: Any
 ) -> None:
     bench = Bench()

@@ -1,4 +1,4 @@
-"""Fields of other servers that mean something here, in every API that generates."""
+"""Fields of other servers that are supported here, in every API that generates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = {
 
 
 async def asked(path: str, **fields: Any) -> EngineRequest:
-    """What the engine is asked for."""
+    """The request that the engine gets."""
     bench = Bench()
     async with client_of(bench) as client:
         answer = await client.post(path, json={**BODIES[path], **fields})
@@ -91,7 +91,7 @@ async def test_openrouters_usage_asks_for_the_usage_of_a_stream(path: str) -> No
         assert (await client.post(path, json=body)).json()["usage"]["completion_tokens"] > 0
 
 
-async def test_what_is_not_stored_is_said_not_to_be() -> None:
+async def test_a_response_that_is_not_stored_says_so() -> None:
     async with client_of(Bench()) as client:
         body = {**BODIES[RESPONSES], "store": True, "truncation": "auto", "service_tier": "flex"}
         answer = (await client.post(RESPONSES, json=body)).json()

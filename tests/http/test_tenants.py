@@ -1,4 +1,4 @@
-"""Who asks: the number of a key, or an address; and that it reaches the engine."""
+"""The tenant of a request, the number of a key or an address, reaches the engine."""
 
 from __future__ import annotations
 

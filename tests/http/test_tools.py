@@ -1,4 +1,4 @@
-"""Tools in chat completions: what is constrained, and how calls come out."""
+"""Tools in chat completions: constraints, and calls in answers."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ async def test_a_conversation_with_calls_goes_back_to_the_template() -> None:
         ({"messages": [{**HI, "tool_calls": []}, {"role": "assistant"}]}, "messages[1].content"),
     ],
 )
-async def test_what_is_wrong_with_tools_is_named(fields: dict[str, Any], param: str) -> None:
+async def test_the_error_names_the_field_of_a_bad_tool(fields: dict[str, Any], param: str) -> None:
     assert (await refused(**fields))[0] == param
 
 

@@ -1,4 +1,4 @@
-"""Values that stand in the prompt, from a request to the constraint that the engine gets."""
+"""``x-verbatim``: values quoted from the prompt, from the request to the engine's constraint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Served:
         self.client = client
 
     async def constraint(self, path: str, **body: Any) -> ConstraintState:
-        """What the engine was given for a request."""
+        """The start state of the constraint that the engine gets for a request."""
         response = await self.client.post(path, json={"model": "leapjson-demo", **body})
         assert response.status_code == 200, response.text
         request = self._engine.added[-1]
@@ -95,18 +95,18 @@ async def test_values_stand_in_the_user_s_messages_of_each_request() -> None:
         first = await server.constraint(path, **chat(QUOTE, "the cat", "a dog"))
         assert admits(first, '"he ca"')
         assert admits(first, '"a dog"')
-        assert not admits(first, '"cata"'), "no piece goes across two messages"
+        assert not admits(first, '"cata"'), "no quote spans two messages"
         assert not admits(first, '"ca"'), "it is too short"
         second = await server.constraint(path, **chat(QUOTE, 'a "cow"\n'))
         assert admits(second, '"\\"cow\\"\\n"')
         assert not admits(second, '"the cat"')
         exposition = (await server.client.get("/metrics")).text
-        assert "leapjson_schema_cache_misses_total 1.0" in exposition, "it is compiled once"
+        assert "leapjson_schema_cache_misses_total 1.0" in exposition, "the schema is compiled once"
 
         system = await server.constraint(
             path, **chat(QUOTE, "be brief", "the cat", roles="system user")
         )
-        assert not admits(system, '"brief"'), "the system's words are not the user's"
+        assert not admits(system, '"brief"'), "system messages are not quoted"
 
         refused = await server.refusal(path, **chat(QUOTE, "no"))
         assert refused["code"] == "unsatisfiable_schema"

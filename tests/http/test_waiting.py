@@ -1,4 +1,4 @@
-"""A stream before its first token: its head, signs of life, and errors that come late."""
+"""A stream before its first token: head, pings, and errors after the head."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IMPATIENT = replace(CONFIG, head_seconds=0.0, ping_seconds=0.001)
 
 
 def waiting() -> Bench:
-    """An engine that brings nothing until its gate is opened."""
+    """A service whose engine yields nothing until its gate is opened."""
     bench = Bench()
     bench.engine.gate.clear()
     return bench
@@ -50,7 +50,7 @@ async def asked(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_its_head_and_signs_of_life_come_before_the_first_token(path: str) -> None:
+async def test_the_head_and_pings_come_before_the_first_token(path: str) -> None:
     bench = waiting()
     async with asked(bench, path) as (response, lines):
         assert response.status_code == 200
@@ -98,7 +98,7 @@ async def test_an_error_that_comes_at_once_has_a_status_of_its_own() -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "schema_too_complex")
 
 
-async def test_whole_answers_have_no_signs_of_life() -> None:
+async def test_whole_answers_have_no_pings() -> None:
     bench = waiting()
     async with (
         bench.running(),

@@ -1,15 +1,15 @@
-"""Carries out the Dockerfile's steps in a clean root, for machines without a container engine.
+"""Executes the Dockerfile's steps in a clean root, for machines without a container engine.
 
     sudo python -m tests.image.clean_root WORK [--accelerator cuda] [--bind /etc/pip.conf] ...
 
-Needs root, debootstrap and an apt and a pip registry; no engine. ``WORK/debian`` is Debian bookworm
-with its Python 3.11, in the place of the python:3.11-slim-bookworm image, which is the same
-Debian with a Python of its own. Every stage is a copy of the stage that it begins with, and
-each RUN is run there with chroot. The last stage is left in ``WORK/final``, what the image says of
-running it in ``WORK/image.json``; ``tests.image.serve_root`` runs it.
+Needs root, debootstrap, an apt registry and a pip registry; no engine. ``WORK/debian`` is Debian
+bookworm with its Python 3.11. It replaces the python:3.11-slim-bookworm image, which is the same
+Debian with another build of Python. A stage is a copy of the stage in its FROM, and each RUN is
+executed there with chroot. The last stage stays in ``WORK/final``, and the image's configuration
+in ``WORK/image.json``; ``tests.image.serve_root`` runs them.
 
-``--bind`` shows a RUN a file or folder of this machine (pip.conf, certificates) and ``--env`` sets
-a variable for it: for who sits behind a mirror. Of a bound file an empty one stays.
+``--bind`` makes a file or folder of this machine (pip.conf, certificates) visible to RUN, and
+``--env`` sets a variable for it; both are for mirrors. A bound file leaves an empty file behind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.image.dockerfile import Instruction, Stage, read_dockerfile, substitu
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = "ca-certificates,python3,python3-venv,python3-dev,python-is-python3"
-"""What Debian needs to have what the image has: ``python``, ``venv`` and Python's headers."""
+"""Debian packages with the contents of the image: ``python``, ``venv``, Python's headers."""
 
 
 MOUNT = """
@@ -44,18 +44,18 @@ done
 shift
 exec chroot "$root" "$@"
 """
-"""Shows this machine's files inside, in a mount namespace that ends with the command."""
+"""Binds files of this machine into the root, in a mount namespace that ends with the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What of this machine the steps may use while they run."""
+    """Files and variables of this machine that the steps may use."""
 
     binds: list[Path]
     environment: Mapping[str, str]
 
     def run(self, root: Path, command: list[str], environment: Mapping[str, str]) -> None:
-        """Raises ``CalledProcessError``."""
+        """Run ``command`` in ``root``. Raises ``CalledProcessError``."""
         shown = [root, Path("/etc/resolv.conf"), *self.binds]
         isolated = ["unshare", "--mount", "sh", "-c", MOUNT, "sh", *map(str, shown), "--", *command]
         subprocess.run(isolated, env={**environment, **self.environment}, check=True)
@@ -63,7 +63,7 @@ class Host:
 
 @dataclass(slots=True)
 class Built:
-    """A stage's root and what its instructions have set so far."""
+    """The root of a stage, and the variables and folder that its instructions have set so far."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Built:
 
 
 class Builder:
-    """Builds stages in ``work``; COPY reads from the repository and from the stages before."""
+    """Builds stages in ``work``; COPY reads from the repository and from earlier stages."""
 
     def __init__(self, work: Path, host: Host, arguments: Mapping[str, str]) -> None:
         self._work = work
@@ -88,7 +88,7 @@ class Builder:
         self._stages: dict[str, Built] = {}
 
     def build(self, stage: Stage, name: str) -> Built:
-        """Raises ``CalledProcessError`` where a step fails."""
+        """Build one stage. Raises ``CalledProcessError`` if a step fails."""
         before = self._stages.get(stage.image, Built(self._work / "debian"))
         root = self._work / name
         if root.exists():
@@ -126,7 +126,7 @@ class Builder:
         place = built.place(target)
         for source in sources:
             origin = self._stages[stage].place(source) if stage else REPOSITORY / source
-            if origin.is_dir():  # its content, not the folder itself
+            if origin.is_dir():  # the contents, not the folder itself
                 junk = None if stage else shutil.ignore_patterns("__pycache__")
                 shutil.copytree(origin, place, symlinks=True, ignore=junk, dirs_exist_ok=True)
             else:
@@ -135,7 +135,7 @@ class Builder:
                 shutil.copy2(origin, into)
 
     def _run(self, instruction: Instruction, built: Built) -> None:
-        # As an engine does: folder by cd, the shell form by /bin/sh -c.
+        # Like a container engine: cd to the folder, and /bin/sh -c for the shell form.
         command = ["/bin/sh", "-c", f'cd "{built.folder}" && {instruction.text}']
         self._host.run(built.root, command, built.values)
 
@@ -145,7 +145,7 @@ def _short(instruction: Instruction) -> str:
 
 
 def image_config(stage: Stage, built: Built) -> dict[str, object]:
-    """What an image keeps of its Dockerfile for running it."""
+    """The settings of the Dockerfile that an image keeps for running it."""
     return {
         "environment": built.environment,
         "user": stage.last("USER").text,
@@ -157,7 +157,7 @@ def image_config(stage: Stage, built: Built) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("work", type=Path, help="folder for the roots; some GB")
+    parser.add_argument("work", type=Path, help="folder for the roots; needs several GB")
     parser.add_argument("--accelerator", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--suite", default="bookworm")
     parser.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE")

@@ -1,7 +1,7 @@
-"""Which files a build may COPY: what .dockerignore leaves of the repository.
+"""The files that a build may COPY: those that .dockerignore does not exclude.
 
 Source: docs.docker.com/build/concepts/context: the last line that matches a path or a folder
-above it decides; a line that begins with ``!`` takes the path in again.
+above it decides; a line that begins with ``!`` includes the path again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def read_patterns(path: Path) -> list[str]:
 
 
 def is_in_context(path: PurePosixPath, patterns: Sequence[str]) -> bool:
-    """``path`` is relative to the context."""
+    """Whether ``path``, relative to the context, is included."""
     included = True
     folders = [str(each) for each in (path, *path.parents)]
     for pattern in patterns:
@@ -28,7 +28,7 @@ def is_in_context(path: PurePosixPath, patterns: Sequence[str]) -> bool:
 
 
 def _regex(pattern: str) -> re.Pattern[str]:
-    """``*`` is anything within a name, ``**/`` any folders, none too."""
+    """``*`` matches anything within a name, ``**/`` any number of folders, even none."""
     parts = re.split(r"(\*\*/|\*)", pattern.strip("/"))
     meaning = {"**/": r"(?:.*/)?", "*": r"[^/]*"}
     return re.compile("".join(meaning.get(part, re.escape(part)) for part in parts))

@@ -18,29 +18,29 @@ _FLAG = re.compile(r"--([a-z-]+)=(\S+)\s+")
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction, its lines joined and its comments gone."""
+    """One instruction, its lines joined, without comments."""
 
     name: str
     text: str
-    """All that follows the name and the flags."""
+    """Everything after the name and the flags."""
     flags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def words(self) -> list[str]:
-        """The exec form's strings, else the words without their quotes."""
+        """The strings of the exec form, or the words of the shell form without quotes."""
         if self.text.startswith("["):
             return [str(word) for word in json.loads(self.text)]
         return shlex.split(self.text)
 
     @property
     def pairs(self) -> dict[str, str]:
-        """``ENV``'s names with their values, ``ARG``'s with its default or ``""``."""
+        """Names and values of ``ENV``; the name of ``ARG`` and its default or ``""``."""
         return {name: value for name, _, value in (word.partition("=") for word in self.words)}
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """From one ``FROM`` to the next."""
+    """The instructions from one ``FROM`` to the next."""
 
     image: str
     name: str
@@ -50,12 +50,12 @@ class Stage:
         return [each for each in self.instructions if each.name == name]
 
     def last(self, name: str) -> Instruction:
-        """The one that counts, of those of which the last one counts."""
+        """The last instruction ``name``, which overrides earlier ones (``USER``, ``CMD``, ...)."""
         return self.all(name)[-1]
 
     @property
     def environment(self) -> dict[str, str]:
-        """What ``ENV`` sets, as written: nothing is substituted."""
+        """The variables of ``ENV`` as written, without substitution."""
         return {key: value for each in self.all("ENV") for key, value in each.pairs.items()}
 
 
@@ -74,7 +74,7 @@ def read_dockerfile(path: Path) -> list[Stage]:
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:
-    """``$NAME`` and ``${NAME}`` replaced, by nothing where there is no such value."""
+    """``text`` with ``$NAME`` and ``${NAME}`` replaced; unknown variables are empty."""
     return _VARIABLE.sub(lambda match: values.get(match[1] or match[2], ""), text)
 
 

@@ -1,11 +1,11 @@
-"""Runs what ``tests.image.clean_root`` left, as a container engine would, and checks it.
+"""Runs the result of ``tests.image.clean_root`` like a container engine, and checks it.
 
     sudo python -m tests.image.serve_root WORK
 
-The server is process 1 of its own process namespace, its root is mounted read-only, and it has no
-privilege; only the cache's folder and /tmp are writable. It runs as the image's user on an empty
-cache, again on the full one, as a user id that has no entry in /etc/passwd and no home, and is
-told to stop while it loads. Prints what was seen, with times; ends with 1 where something failed.
+The image's command is process 1 of its own process namespace, with a read-only root and without
+privileges; only the cache's folder and /tmp are writable. It runs as the image's user with an empty
+cache, then with the full one, then as a user id without an entry in /etc/passwd and without a home,
+and is stopped while it loads. Prints results with times; exits with status 1 if a check failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE = 300.0
-"""Seconds that a start, and a stop, may take."""
+"""Maximum seconds of a start, and of a stop."""
 
 MOUNT = """
 set -e
@@ -52,7 +52,7 @@ CONTACT = {
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The root and what the image says of running it."""
+    """The root and the settings with which it is run."""
 
     root: Path
     environment: Mapping[str, str]
@@ -63,7 +63,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A running server; ``pid`` is, on this side, its process 1."""
+    """A running server; ``pid`` is its process 1, as numbered outside its namespace."""
 
     image: Image
     process: subprocess.Popen[bytes]
@@ -77,14 +77,14 @@ class Container:
         return f"http://127.0.0.1:{self.environment['LEAPJSON_PORT']}"
 
     def run(self, command: list[str]) -> int:
-        """The exit status of a command inside, as the same user: what HEALTHCHECK does."""
+        """The exit status of a command in the container, as its user, as HEALTHCHECK runs it."""
         enter = ["nsenter", "-t", str(self.pid), "-m", "-p", "-r", "-w"]
         return subprocess.run(
             [*enter, *_as(self.user), *command], env=self.environment, stderr=subprocess.DEVNULL
         ).returncode
 
     def wait_until_ready(self) -> float:
-        """Seconds from its start. Raises ``TimeoutError``, or ``RuntimeError`` where it ended."""
+        """Seconds since the start. Raises ``TimeoutError``, or ``RuntimeError`` if it ended."""
         while time.perf_counter() - self.began < PATIENCE:
             if self.process.poll() is not None:
                 raise RuntimeError(f"the server ended with {self.process.returncode}")
@@ -117,7 +117,7 @@ class Container:
         return time.perf_counter() - began, content
 
     def stop(self) -> tuple[float, int]:
-        """SIGTERM to process 1: seconds until it ended, and its exit status."""
+        """Send SIGTERM to process 1. Returns the seconds until it ended, and its exit status."""
         began = time.perf_counter()
         os.kill(self.pid, signal.SIGTERM)
         status = self.process.wait(PATIENCE)
@@ -134,7 +134,7 @@ def _as(user: str) -> list[str]:
 def running(
     image: Image, cache: Path, log: Path, *, user: str, environment: Mapping[str, str]
 ) -> Iterator[Container]:
-    """The image's command in a namespace of its own, killed at the end if it still runs."""
+    """Runs the image's command in its own namespaces, and kills it at the end if it still runs."""
     inside = {key: value for key, value in {**image.environment, **environment}.items() if value}
     command = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", MOUNT, "sh"]
     command += [*_as(user), *image.command]
@@ -148,13 +148,13 @@ def running(
     try:
         yield Container(image, process, int(found[0]), user, inside, began)
     finally:
-        if process.poll() is None:  # process 1 takes its whole namespace with it
+        if process.poll() is None:  # the end of process 1 ends its whole namespace
             os.kill(int(found[0]), signal.SIGKILL)
             process.wait()
 
 
 class Report:
-    """Prints what was seen and keeps whether all of it was right."""
+    """Prints results, and records whether all of them were right."""
 
     def __init__(self) -> None:
         self.right = True
@@ -165,7 +165,7 @@ class Report:
 
 
 def check_served(container: Container, name: str, report: Report) -> None:
-    """From its start to its end, with two completions."""
+    """Check a server from its start to its end, with two completions."""
     before = _processor_seconds()
     report.note(f"{name}: unhealthy at first", container.run(container.image.healthcheck) != 0)
     report.note(f"{name}: /ready after {container.wait_until_ready():.1f} s", True)
@@ -181,7 +181,7 @@ def check_served(container: Container, name: str, report: Report) -> None:
 
 
 def _processor_seconds() -> float:
-    """Of the children that have ended; tells less than the clock of who else is at work."""
+    """CPU time of ended children; it depends less on other load than the wall clock."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -201,7 +201,7 @@ def check(work: Path, port: int) -> bool:
     )
     here = {"LEAPJSON_HOST": "127.0.0.1", "LEAPJSON_PORT": str(port)}
     with socket.create_server(("127.0.0.1", port)):
-        pass  # nobody else would answer there
+        pass  # raises if another server uses the port
     report = Report()
     made = (image.root / "cache").stat()
     cache = empty_cache(work / "cache", f"{made.st_uid}:{made.st_gid}", made.st_mode)
@@ -209,7 +209,7 @@ def check(work: Path, port: int) -> bool:
     for name in ("empty cache", "full cache"):
         with running(image, cache, log, user=image.user, environment=here) as container:
             check_served(container, name, report)
-    foreign = empty_cache(work / "foreign", "0:0", 0o777)  # as Kubernetes' emptyDir is
+    foreign = empty_cache(work / "foreign", "0:0", 0o777)  # like an emptyDir of Kubernetes
     homeless = {**here, "HOME": ""}
     with running(image, foreign, log, user="54321:54321", environment=homeless) as container:
         check_served(container, "foreign user, no HOME", report)
@@ -231,7 +231,7 @@ def _has(image: Image, program: str) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("work", type=Path, help="the folder that clean_root was given")
+    parser.add_argument("work", type=Path, help="the folder WORK of clean_root")
     parser.add_argument("--port", type=int, default=18753)
     options = parser.parse_args()
     return 0 if check(options.work.resolve(), options.port) else 1

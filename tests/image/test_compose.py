@@ -1,4 +1,4 @@
-"""compose.yaml and what it mounts, without a container engine."""
+"""compose.yaml and the files that it mounts, without a container engine."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SERVERS = ["leapjson", "leapjson-gpu"]
 
 
 def mounts(service: str) -> list[tuple[str, PurePosixPath]]:
-    """Source and target of each volume; a source that begins with ./ is of this repository."""
+    """Source and target of each volume; sources in this repository begin with ``./``."""
     entries = [entry.removesuffix(":ro") for entry in SERVICES[service]["volumes"]]
     return [(source, PurePosixPath(to)) for source, to in (e.rsplit(":", 1) for e in entries)]
 
 
 def mounted(service: str, target: str) -> Path:
-    """The file of this repository that the service finds there."""
+    """The file of this repository that the service has at ``target``."""
     for source, to in mounts(service):
         if source.startswith("./") and PurePosixPath(target).is_relative_to(to):
             return REPOSITORY / source / PurePosixPath(target).relative_to(to)
@@ -74,7 +74,7 @@ def test_the_server_may_drain_before_it_is_killed(service: str) -> None:
 
 def test_prometheus_reads_the_alerts_of_kubernetes(tmp_path: Path) -> None:
     (script,) = SERVICES["prometheus"]["command"]
-    extract, _ = script.replace("$$", "$").split("&&")  # as compose reads it
+    extract, _ = script.replace("$$", "$").split("&&")  # ``$$`` is Compose's escape of ``$``
     (rules,) = read("docker/prometheus.yml")["rule_files"]
     resource = mounted("prometheus", "/etc/prometheus/alerts.yaml")
     here = extract.replace("/etc/prometheus/alerts.yaml", str(resource))

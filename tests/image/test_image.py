@@ -1,4 +1,4 @@
-"""What of the image can be checked without an engine; docker/README.md has the rest."""
+"""Checks of the image without a container engine; docker/README.md describes further ones."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_server_takes_the_settings_of_the_image(monkeypatch: pytest.MonkeyPa
 
 @contextmanager
 def answering(status: int) -> Iterator[int]:
-    """A server that answers every GET with this status; its port."""
+    """Yields the port of a server that answers every GET with ``status``."""
     asked: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -92,7 +92,7 @@ def answering(status: int) -> Iterator[int]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing on stderr."""
+            """Suppress the log on stderr."""
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -132,7 +132,7 @@ def test_the_stand_in_compiler_hands_out_the_module_for_its_own_source_alone(
 
     def compile(source: str, output: str) -> subprocess.CompletedProcess[bytes]:
         (tmp_path / "main.c").write_text(source)
-        # As Triton calls it: options on both sides of the output.
+        # Triton's command line has options before and after the output.
         command = ["sh", str(stand_in), *f"main.c -O3 -shared -o {output} -lcuda".split()]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300)
 
@@ -145,7 +145,7 @@ def test_the_stand_in_compiler_hands_out_the_module_for_its_own_source_alone(
 
 
 def with_triton(folder: Path, driver: str) -> dict[str, str]:
-    """The environment of a build that finds a Triton with this ``driver.py``."""
+    """The environment of a build, with a fake Triton whose ``driver.py`` has this text."""
     package = folder / "triton" / "backends" / "nvidia"
     package.mkdir(parents=True)
     (folder / "triton" / "__init__.py").touch()

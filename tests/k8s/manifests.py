@@ -1,4 +1,4 @@
-"""The manifests, as files and as kustomize builds them, and what they are checked against."""
+"""The manifests, as files and as built by kustomize, and their validation with schemas."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import yaml
 K8S = Path(__file__).resolve().parents[2] / "k8s"
 OVERLAYS = ("cpu", "smollm2", "store", "gpu", "gpus", "keda", "gateway")
 KUBERNETES = ("1.35", "1.37")
-"""The oldest that has all fields, and the newest with schemas here."""
+"""Versions to validate for: the oldest with all our fields, the newest with schemas here."""
 NEEDS_KUSTOMIZE = pytest.mark.needs("kustomize", "kubectl")
-"""On tests that ask for what is ``built``."""
+"""Marker of tests that call ``built``."""
 _SCHEMAS = Path(__file__).with_name("schemas")
 
 Object = dict[str, Any]
@@ -35,7 +35,7 @@ def kustomizations() -> list[Path]:
 
 
 def objects() -> Iterator[Object]:
-    """Every whole object in the files; patches are not among them."""
+    """All complete objects in the files, without patches."""
     for kustomization in kustomizations():
         for name in documents(kustomization)[0].get("resources", ()):
             file = kustomization.parent / name
@@ -44,7 +44,7 @@ def objects() -> Iterator[Object]:
 
 
 def literals(name: str, *kustomizations: str) -> dict[str, str]:
-    """The ConfigMap ``name`` as these kustomizations make it, later ones on top."""
+    """Values of the ConfigMap ``name``; later kustomizations override earlier ones."""
     values: dict[str, str] = {}
     for folder in kustomizations:
         whole = documents(K8S / folder / "kustomization.yaml")[0]
@@ -62,7 +62,7 @@ def one(kind: str, name: str, some: Sequence[Object]) -> Object:
 
 @cache
 def built(overlay: str) -> Sequence[Object]:
-    """What is applied, by kustomize or else by kubectl."""
+    """The objects of an overlay, built by kustomize, or by kubectl if that is not installed."""
     command = ["kustomize", "build"] if shutil.which("kustomize") else ["kubectl", "kustomize"]
     done = subprocess.run(
         [*command, str(K8S / "overlays" / overlay)], capture_output=True, text=True, check=False
@@ -72,7 +72,7 @@ def built(overlay: str) -> Sequence[Object]:
 
 
 def check(subject: Object) -> None:
-    """Raises ``jsonschema.ValidationError`` where the object is not valid; unknown fields count."""
+    """Raises ``jsonschema.ValidationError`` for an invalid object, also for unknown fields."""
     schema = _SCHEMAS / f"{subject['kind'].lower()}.json"
     if schema.is_file():
         jsonschema.validate(subject, json.loads(schema.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""What the manifests say of the server is so: settings, paths, times, metrics, labels, weights."""
+"""The manifests agree with the server: settings, paths, times, metrics, labels, weights."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_pod_has_time_to_drain_before_it_is_killed(every: list[Object]) -> Non
     assert pod["terminationGracePeriodSeconds"] >= pause + drain + FLUSH_SECONDS + 5
     removals = one("HorizontalPodAutoscaler", "leapjson", every)["spec"]["behavior"]["scaleDown"]
     for policy in removals["policies"]:
-        assert policy["periodSeconds"] >= drain, "the next pod goes when the last one is gone"
+        assert policy["periodSeconds"] >= drain, "a pod has drained before the next is removed"
 
 
 def test_every_metric_that_is_named_is_one_that_the_server_has(
@@ -219,7 +219,7 @@ def test_every_pod_meets_the_restricted_security_standard(overlay: str) -> None:
 
 
 def test_the_server_waits_for_the_weights_and_finds_what_the_job_writes(tmp_path: Path) -> None:
-    """Both programs, with a folder for the volume and a stand-in for the hub."""
+    """Runs both programs, with a folder as the volume and a fake ``huggingface_hub``."""
     models = tmp_path / "models"
     models.mkdir()
     (tmp_path / "huggingface_hub.py").write_text(

@@ -1,8 +1,8 @@
 """The arithmetic of the autoscaling rule, by the algorithm that Kubernetes documents.
 
-https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/ : the wish of a
-metric is the number of pods times its mean over its target, rounded up; within the tolerance it is
-the number there is; the highest wish counts; policies bound the change within their period.
+https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/ : for each
+metric, the desired number is the number of pods times its mean over its target, rounded up; within
+the tolerance, the current number. The highest counts; policies limit the change in their period.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Rule:
     least: int
     most: int
     targets: Mapping[str, float]
-    """By metric, for each pod."""
+    """Target per pod, by metric."""
     behavior: Mapping[str, Any]
 
     def pods_for(self, pods: int, means: Mapping[str, float]) -> int:
-        """The pods to have, of so many with these means of the metrics, in a first decision."""
+        """The number of pods after a first decision, from ``pods`` and the means of the metrics."""
         up, down = self.behavior["scaleUp"], self.behavior["scaleDown"]
         ratios = [means[metric] / target for metric, target in self.targets.items()]
         low, high = 1 - float(down["tolerance"]), 1 + float(up.get("tolerance", 0.1))
@@ -91,13 +91,13 @@ def test_keda_has_the_same_rule() -> None:
         (2, 4.0, 12.0, 2),  # on target
         (2, 4.4, 12.0, 2),  # within the tolerance of 0.1
         (2, 5.0, 16.0, 3),  # 2 * 5 / 4 = 2.5, and 2 * 16 / 12 = 2.7
-        (2, 8.0, 16.0, 4),  # the queue asks for more than those that run
-        (2, 400.0, 16.0, 4),  # no more than twice as many, or two more, in a period
+        (2, 8.0, 16.0, 4),  # the queue needs more pods than the running requests
+        (2, 400.0, 16.0, 4),  # at most double, or two more, in one period
         (5, 400.0, 16.0, 10),
         (1, 400.0, 16.0, 3),
         (12, 400.0, 16.0, 20),  # maxReplicas
-        (6, 0.0, 6.0, 6),  # an empty queue takes no pod away from those that are busy
-        (6, 0.0, 2.4, 6),  # a fifth of the target keeps them
+        (6, 0.0, 6.0, 6),  # an empty queue alone removes no busy pod
+        (6, 0.0, 2.4, 6),  # at a fifth of the target no pod is removed
         (6, 0.0, 2.3, 5),  # one pod at a time
         (2, 0.0, 0.0, 2),  # minReplicas
     ],
@@ -109,7 +109,7 @@ def test_pods_follow_the_higher_of_both_wishes(
 
 
 def test_a_pod_that_goes_leaves_no_reason_to_bring_it_back() -> None:
-    """Even where the answers that run become three times as many for each pod that stays."""
+    """Even if three times as many answers then run on the remaining pods."""
     rule = hpa()
     for pods in range(rule.least + 1, rule.most + 1):
         for tenths in range(10 * int(rule.targets[RUNNING])):

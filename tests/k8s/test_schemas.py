@@ -1,4 +1,4 @@
-"""Kubernetes and the other projects would take these manifests: checked with their schemas."""
+"""The manifests are valid by the schemas of Kubernetes and of the other projects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_an_overlay_builds_is_valid(overlay: str) -> None:
 
 @NEEDS_KUSTOMIZE
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_what_an_overlay_builds_is_in_one_namespace(overlay: str) -> None:
+def test_the_objects_of_an_overlay_are_in_one_namespace(overlay: str) -> None:
     for each in built(overlay):
         if each["kind"] != "Namespace":
             assert each["metadata"]["namespace"] == "leapjson", each["metadata"]

@@ -1,4 +1,4 @@
-"""Cache blocks: invariants under random use, and prefixes that can never be mistaken."""
+"""Cache blocks: invariants under random use, and prefixes that are never confused."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_cut_inside_a_block_of_ones_own_keeps_what_was_computed() -> None:
     manager.check_integrity([table])
 
 
-def test_what_is_free_but_cached_counts_when_it_is_pinned() -> None:
+def test_free_cached_blocks_of_a_prefix_count_as_needed() -> None:
     manager = make_manager(3, 2)
     table = manager.allocate(4)
     manager.advance(table, [1, 2, 3, 4], 4)
@@ -194,7 +194,7 @@ def test_a_view_shows_what_was_there_when_its_array_has_no_more_room() -> None:
 
 
 def test_blocks_out_of_every_window_are_given_back_and_used_by_others() -> None:
-    """With a window of 4 and blocks of 2, 16 tokens kept for what a leap takes back."""
+    """The window is 4, a block 2 tokens; 16 tokens more are kept for rollbacks of leaps."""
     manager = BlockManager([Group(50), Group(20, 4)], 2, step_tokens=2)
     tokens = list(range(60))
     table = manager.allocate(60)
@@ -221,14 +221,14 @@ def test_a_prefix_is_of_use_if_what_its_windows_read_is_there() -> None:
     for computed in range(2, 51, 2):
         manager.grow(table, computed)
         manager.advance(table, tokens, computed)
-    # All that was given back is still there, but for what was taken since: 25 blocks and 18.
+    # Blocks that were given back stay cached until they are reused: 25 are needed, 18 exist.
     assert num_free(manager, 1) == 18 - len(table.columns[1].held)
     assert len(manager.match([*tokens, 99])) == 25
     held = table.columns[1].first
     taken = manager.allocate(2 * num_free(manager, 1))
     assert len(manager.match(tokens[: 2 * held + 1])) == 0
     assert len(manager.match(tokens[: 2 * held + 3])) == 0
-    # Token 2 * held + 4 reads three positions back: the first block that is held, and the next.
+    # Token 2 * held + 4 reads three positions back: the first held block, and the next one.
     resumed = manager.match(tokens[: 2 * held + 5])
     assert len(resumed) == held + 2
     manager.free(taken)
@@ -247,7 +247,7 @@ def test_a_long_sequence_has_room_where_its_windows_have() -> None:
 
 
 STEP = 7
-"""Tokens that a reader computes at the most before it says so."""
+"""Maximum tokens that a reader computes before it calls ``advance``."""
 
 
 @dataclass(slots=True)
@@ -258,7 +258,7 @@ class _Reader:
 
 
 class _Memory:
-    """A cache that is really written: what is in a slot is all the tokens up to it."""
+    """A cache with contents: a slot holds all tokens up to its position."""
 
     def __init__(self, groups: list[Group], size: int, *, share_prefixes: bool) -> None:
         self.groups, self.size = groups, size
@@ -276,7 +276,7 @@ class _Memory:
         self.manager.advance(reader.table, reader.tokens, end)
 
     def check(self, reader: _Reader, computed: int) -> None:
-        """All that the token after ``computed`` others reads has to be there."""
+        """Assert the contents of all slots that the token after ``computed`` others reads."""
         for number, (group, table) in enumerate(
             zip(self.groups, reader.table.views(), strict=True)
         ):
@@ -285,7 +285,7 @@ class _Memory:
                 assert self._slots[slot] == tuple(reader.tokens[: position + 1])
 
     def longest_match(self, tokens: list[int]) -> int:
-        """Blocks of the longest usable prefix, by looking at every registered block."""
+        """Blocks of the longest usable prefix, found by a search of all registered blocks."""
         full: list[set[tuple[int, ...]]] = [set() for _ in self.groups]
         for (group, block, offset), text in self._slots.items():
             known = self.manager._prefixes.is_registered(group, block)
@@ -319,7 +319,7 @@ CACHES: dict[str, tuple[int | None, ...]] = {
 def test_no_sequence_ever_reads_what_another_wrote(
     name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Random life: all that a later token reads reads back, and prefixes are the longest."""
+    """Random operations: tokens read what their own sequence wrote; matches are the longest."""
     rng = random.Random(f"{name} {seed}")
     fall_back = rng.choice([0, 1, 4, FALL_BACK])
     monkeypatch.setattr("app.kv.manager.FALL_BACK", fall_back)

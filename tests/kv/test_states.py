@@ -1,4 +1,4 @@
-"""Slots for states: what sequences keep, what is a checkpoint, and that nothing leaks."""
+"""State slots: states that sequences keep, checkpoints, and no leaks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_pool(count: int) -> StatePool:
 
 
 def make_manager(blocks: int | None, slots: int) -> tuple[BlockManager, StatePool]:
-    """``blocks`` None: a model without attention."""
+    """``blocks`` is None for a model without attention."""
     groups = [] if blocks is None else [Group(blocks)]
     manager = BlockManager(groups, SIZE, states=StateSlots(slots, SIZE))
     assert manager.states is not None
@@ -67,7 +67,7 @@ def test_the_checkpoint_that_was_released_first_makes_room_first() -> None:
     slots = [checkpoint(pool, second), checkpoint(pool, first)]
     never_used = pool.take()
     assert never_used not in slots
-    pool.share(second.checkpoint)  # somebody starts from it, and ends
+    pool.share(second.checkpoint)  # a sequence starts from it, and ends
     pool.release(second.checkpoint)
     assert pool.take() == slots[1]
     assert first.checkpoint == EMPTY
@@ -109,11 +109,11 @@ def test_a_match_ends_at_the_longest_prefix_with_a_checkpoint(blocks: int | None
     assert manager.cached(tokens, "a") == 8
     checkpoint(pool, table.chain[1])
     assert len(manager.match(tokens, "a")) == 2
-    assert len(manager.match(tokens[:4], "a")) == 0, "a token is left to compute"
+    assert len(manager.match(tokens[:4], "a")) == 0, "one token is left to compute"
     assert manager.match(tokens, "b") == []
     manager.free(table)
     assert len(manager.match(tokens, "a")) == 2
-    assert manager.cached(tokens, "a") == (8 if blocks else 4), "a checkpoint keeps its name known"
+    assert manager.cached(tokens, "a") == (8 if blocks else 4), "checkpoints keep prefixes known"
     manager.check_integrity([])
 
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_goes_with_the_blocks_of_its_prefix() -> None:
         checkpoint(pool, prefix)
     manager.free(table)
     assert len(pool.prefixes) == 4
-    other = manager.allocate(4)  # takes the last two blocks
+    other = manager.allocate(4)  # it takes the last two blocks
     assert len(pool.prefixes) == 2
     assert len(manager.match(tokens)) == 2
     assert pool.num_free == 7
@@ -134,7 +134,7 @@ def test_a_checkpoint_goes_with_the_blocks_of_its_prefix() -> None:
     manager.check_integrity([other])
 
 
-def test_one_who_started_from_a_checkpoint_keeps_the_state_when_its_prefix_is_forgotten() -> None:
+def test_a_sequence_keeps_the_state_it_started_from_when_the_checkpoint_is_forgotten() -> None:
     index = PrefixIndex(1)
     pool = StatePool(StateSlots(4, SIZE), index)
     prefix = index.extend("", (1, 2))
@@ -161,7 +161,7 @@ def positions(kept: KeptStates) -> list[int]:
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 7, 8, 9, 30])
-def test_what_is_kept_reaches_back_as_far_as_leaps_do_and_is_little(stride: int) -> None:
+def test_kept_states_are_few_and_reach_back_as_far_as_leaps_do(stride: int) -> None:
     pool, kept = make_pool(100), KeptStates()
     for computed in range(0, 200, stride):
         kept.states.append(KeptState(computed, pool.take()))
@@ -185,10 +185,10 @@ def test_with_few_slots_free_only_the_last_state_is_kept() -> None:
     pool = make_pool(8)
     kept = kept_at(pool, 10, 20, 30, 31, 32, 40)
     kept.thin(pool, 32, floor=0)
-    assert positions(kept) == [32, 40], "what is in flight stays"
+    assert positions(kept) == [32, 40], "states in flight stay"
 
 
-def test_what_is_given_up_is_all_but_what_is_read_next_and_what_is_computed() -> None:
+def test_keep_least_keeps_the_next_state_and_that_of_the_computed_tokens() -> None:
     pool = make_pool(20)
     kept = kept_at(pool, 10, 20, 30, 31)
     kept.keep_least(pool, computed=25)
@@ -207,7 +207,7 @@ def test_checkpoints_are_due_where_they_are_wanted_and_at_intervals() -> None:
     assert kept.due(19, 30, 10) == [20, 30]
     assert kept.due(30, 45, 10) == [31, 33, 43]
     assert kept.due(45, 52, 10) == []
-    assert kept.due(60, 75, 10) == [63, 73], "what lies before the span cannot be saved any more"
+    assert kept.due(60, 75, 10) == [63, 73], "states before the span can no longer be saved"
 
 
 @dataclass(slots=True)
@@ -219,7 +219,7 @@ class _Reader:
 
 
 class _Memory:
-    """Slots that are really written: what is in one is all the tokens before its position."""
+    """Slots with contents: a slot holds all tokens before the position of its state."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -242,7 +242,7 @@ class _Memory:
             self.live.append(reader)
 
     def compute(self, reader: _Reader) -> None:
-        """A span that saves where there are slots; at its end it has to."""
+        """Compute a span that saves some states while slots are free, and always the last one."""
         kept, pool = reader.kept, self.pool
         end = min(len(reader.tokens), reader.computed + self.rng.randint(1, 7))
         if pool.num_free == 0 or end == reader.computed:

@@ -1,4 +1,4 @@
-"""A server that speaks enough of OpenAI's API, and answers as it is told to."""
+"""A server with the parts of OpenAI's API that the load test uses, and scripted answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to answer: a chunk for each of ``deltas``, then the end and the usage."""
+    """A scripted answer: a chunk for each of ``deltas``, then the end and the usage."""
 
     deltas: Sequence[dict[str, Any]] = ()
     finish_reason: str | None = "stop"
@@ -39,14 +39,14 @@ def text(*pieces: str, finish_reason: str = "stop", **details: int) -> Reply:
 
 @dataclass(slots=True)
 class FakeServer:
-    """Counts what it got; ``waits_for`` requests have to be in flight before any is answered."""
+    """Records requests; answers none before ``waits_for`` requests are in flight."""
 
     reply: Callable[[Body], Reply]
     waits_for: int = 1
     keep_alive: bool = True
     bodies: list[Body] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
-    """Of the requests that were sent with one."""
+    """``Authorization`` headers of the requests."""
     in_flight: int = 0
     most_in_flight: int = 0
     passes: int = 0
@@ -110,7 +110,7 @@ def _chunk(choice: dict[str, Any]) -> str:
 
 @contextmanager
 def serving(fake: FakeServer) -> Iterator[FakeServer]:
-    """``fake`` in a thread of its own while the block runs."""
+    """Runs ``fake`` in its own thread during the block."""
     port = free_port()
     server = uvicorn.Server(
         uvicorn.Config(fake.app(), port=port, log_level="warning", ws="none", lifespan="off")

@@ -1,4 +1,4 @@
-"""Streams become answers: text, calls, times, and what went wrong."""
+"""Answers read from streams: text, calls, times, and errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The leaderboard's questions, and its rule: by hand, and against its own checker where that is.
+"""The leaderboard's questions and its rule: by hand, and against its checker if installed.
 
-``python -m loadtest bfcl`` brings the package below ``.cache``; without it the last test is left
-out.
+``python -m loadtest bfcl`` downloads the package to ``.cache``; without it the last test is
+skipped.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DICTS = {"type": "array", "items": {"type": "dict"}}
         ("string", ["New York, NY"], "new york NY", True),
         ("string", ["New York, NY"], "New York", False),
         ("string", ["it's"], 'it"s', True),
-        ("string", ["a", ""], "", True),  # an argument that may be left out may be empty
+        ("string", ["a", ""], "", True),  # an optional argument may be empty
         ("integer", [5], 5, True),
         ("integer", [5], 5.0, False),
         ("integer", [5], "5", False),
@@ -174,7 +174,7 @@ ANSWERS = [{"id": f"{n}", "ground_truth": [{"geo.area": {"base": [float(n)]}}]} 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A small one in place of the leaderboard's."""
+    """A small package in place of the leaderboard's."""
     file = tmp_path / "bfcl.whl"
     with ZipFile(file, "w") as wheel:
         for folder, rows in (("", QUESTIONS), ("possible_answer/", ANSWERS)):
@@ -287,14 +287,14 @@ def test_the_rule_is_the_leaderboards_own(monkeypatch: pytest.MonkeyPatch) -> No
                     try:
                         theirs = checker(functions, given, answers, language, part, "")["valid"]
                     except (AttributeError, IndexError, KeyError, TypeError):
-                        theirs = False  # it does not expect such a value
+                        theirs = False  # the checker does not expect such a value
                 assert are_right(part, functions, answers, calls) == theirs, (question, calls)
                 seen.add((part, theirs))
     assert len(seen) == 2 * len(bfcl.PARTS)
 
 
 def _leaderboard(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    """Its checker, out of the package, without what it has for the models that it knows."""
+    """The leaderboard's checker and languages, from its package, without its list of models."""
     models: Any = ModuleType("bfcl_eval.constants.model_config")
     models.MODEL_CONFIG_MAPPING = {"": SimpleNamespace(underscore_to_dot=True)}
     monkeypatch.syspath_prepend(str(bfcl.CACHE / bfcl._FILE))
@@ -306,7 +306,7 @@ def _leaderboard(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
 def _guesses(
     rng: random.Random, functions: Sequence[Any], answers: Sequence[dict[str, Any]]
 ) -> Iterator[Calls]:
-    """Right calls, and ones with something changed."""
+    """Right calls, and calls with one or two random changes."""
     for changes in (0, 1, 1, 2):
         calls: Calls = []
         for answer in answers:

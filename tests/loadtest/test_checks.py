@@ -1,4 +1,4 @@
-"""The judges of answers, by answers whose verdict one sees."""
+"""Verdicts on answers, tested with answers whose verdict is obvious."""
 
 from __future__ import annotations
 

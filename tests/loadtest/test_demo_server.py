@@ -1,4 +1,4 @@
-"""One short run against the real server: what is sent is understood, answers are valid."""
+"""A short run against the real server: it accepts the requests, and answers are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds against a fake server: who sends when, and what the connection survives."""
+"""Rounds against a fake server: order and concurrency of requests, failed connections."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_server_that_is_not_there_fails_every_request_and_says_why() -> None:
 
 @asynccontextmanager
 async def raw_server(*replies: bytes | None) -> AsyncIterator[str]:
-    """Each connection gets the next of ``replies`` and is closed; for None once the client left."""
+    """Sends the next of ``replies`` to each connection, for None waits for EOF, and closes it."""
     waiting = iter(replies)
     handlers = []
 
@@ -108,7 +108,7 @@ async def test_a_body_without_a_length_ends_with_the_connection() -> None:
     assert (exchange.status, exchange.body) == (200, b"data: 1\n\n")
 
 
-async def test_what_is_not_http_and_what_breaks_off_are_no_answers() -> None:
+async def test_invalid_http_and_a_closed_connection_are_no_answers() -> None:
     async with raw_server(b"nonsense\r\n\r\n", b"") as url:
         for _ in range(2):
             with pytest.raises(NoAnswerError):

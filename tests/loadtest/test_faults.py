@@ -13,7 +13,7 @@ from loadtest.faults.soak import gradient
 def test_the_slope_of_memory_is_that_of_the_line_through_it() -> None:
     times = [0.0, 5.0, 10.0, 20.0]
     assert gradient(times, [100 + 0.25 * time for time in times]) == pytest.approx(0.25)
-    # Noise on both sides of a flat line has none.
+    # Symmetric noise around a flat line has no slope.
     assert gradient([0, 1, 2, 3], [1, 2, 2, 1]) == pytest.approx(0)
 
 

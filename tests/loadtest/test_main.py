@@ -1,4 +1,4 @@
-"""The command line, from its arguments to the files it leaves, against fake servers."""
+"""The command line, from its arguments to the files it writes, against fake servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHEET = {
 
 
 def sheet(body: Body) -> Reply:
-    """A valid answer to the character sheet, whatever its last property is called."""
+    """A valid answer to the character sheet, with any name of its last property."""
     if "response_format" not in body:
         return text("some ", "text", forward_passes=2, leapt_tokens=0, drafted_tokens=0)
     asked = list(body["response_format"]["json_schema"]["schema"]["properties"])
@@ -86,7 +86,7 @@ def test_every_answer_is_in_the_files_and_the_percentiles_are_those_of_numpy(
     assert len(content["rounds"]) == len(summary) * 2
 
 
-def test_the_tables_name_who_answered_wrongly(
+def test_the_tables_name_the_server_with_invalid_answers(
     good: FakeServer, bad: FakeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare(good, bad, "--clients", "2") == 0
@@ -138,7 +138,7 @@ def test_two_sides_of_one_server_differ_in_what_they_send(good: FakeServer) -> N
     ]  # fmt: skip
 
 
-def test_what_a_dialect_cannot_say_is_reported_and_the_others_are_measured(
+def test_an_unsupported_constraint_is_reported_and_the_others_are_measured(
     good: FakeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sides = ["--server", f"a={good.url}", "--server", f"b={good.url}", "--dialect", "b=vllm"]
@@ -156,9 +156,12 @@ def test_run_measures_one_server(good: FakeServer, capsys: pytest.CaptureFixture
     assert {body["model"] for body in good.bodies} == {"mine"}
 
 
-def test_a_key_is_sent_and_stays_out_of_the_report(good: FakeServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", [["--api-key", "sk-secret"], ["--api-k=sk-secret"]])
+def test_a_key_is_sent_and_stays_out_of_the_report(
+    good: FakeServer, tmp_path: Path, key: list[str]
+) -> None:
     options = ["--clients", "1", "--requests", "1", "--repeats", "1", "--out", str(tmp_path)]
-    assert main(["run", "--url", good.url, "--api-key", "sk-secret", *options]) == 0
+    assert main(["run", "--url", good.url, *key, *options]) == 0
     assert good.keys == {"Bearer sk-secret"}
     for path in tmp_path.rglob("*.*"):
         assert "sk-secret" not in path.read_text(encoding="utf-8")

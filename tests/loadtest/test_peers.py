@@ -1,4 +1,4 @@
-"""The peers: their list, their model's lessons, and the conversion of weights. No network."""
+"""Peer servers: their list, their model's training texts, conversion of weights. No network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures, against an oracle and by hand."""
+"""The figures of the summary, compared with an oracle and with hand-computed values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_rates_are_medians_over_rounds_and_times_are_over_all_answers() -> None:
     }  # fmt: skip
 
 
-def test_what_a_server_does_not_tell_is_unknown_rather_than_zero() -> None:
+def test_a_count_that_is_not_reported_is_unknown_rather_than_zero() -> None:
     found = summarize(CELL, "ours", [measured(0, 1.0, answer(1.0), answer(1.0, passes=4))])
     assert found.passes_per_answer is None
     assert found.server_passes_per_answer is None

@@ -1,4 +1,4 @@
-"""The requests of every workload, and how each dialect puts them."""
+"""The requests of every workload, and their bodies in each dialect."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Compiles the attention's kernels as its launches ask for them, for GPUs that are not here.
+"""Compiles the attention kernels with the arguments of real launches; needs no GPU.
 
-Run by a test, in a process whose kernels are not interpreted. Prints one line of JSON for each
-kernel: its name, the GPU's capability, the shared memory it takes, and what was reckoned.
+A test runs it in a process that does not interpret kernels. Prints one line of JSON for each
+kernel: its name, the GPU's capability, and the shared memory: used, estimated, and the limit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SHAPES = {
 
 
 class Compiles:
-    """In place of a kernel: compiles what a launch of it would."""
+    """Replaces a kernel: compiles what a launch needs, and does not run it."""
 
     def __init__(self, kernel: Any, capability: int, launched: Callable[..., None]) -> None:
         self._kernel = kernel

@@ -1,7 +1,7 @@
-"""Compiles the kernels of recurrent layers for GPUs that are not here.
+"""Compiles the kernels of recurrent layers; needs no GPU.
 
-Run by a test, in a process whose kernels are not interpreted. Prints one line of JSON for each
-kernel: its name, the GPU's capability, the shared memory and the registers that it takes.
+A test runs it in a process that does not interpret kernels. Prints one line of JSON for each
+kernel: its name, the GPU's capability, and the shared memory that it uses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def halves(*shape: int) -> Tensor:
 
 
 def run_all() -> None:
-    """Each scan as a large model asks for it: Qwen 3.5 4B, Nemotron-H 8B, Jamba."""
+    """Launch each scan with the shapes of a large model: Qwen 3.5 4B, Nemotron-H 8B, Jamba."""
     step = lay_out([Span([0] * ROWS, 0, (), saves=[(1, 1)])], 16)
 
     def scan(state: tuple[int, ...]) -> Any:

@@ -66,7 +66,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class StoredAttention:
-    """The CPU's attention with the interface of the device's, which takes long to interpret."""
+    """The CPU's attention with the interface of the device's, which is slow in the interpreter."""
 
     def __init__(self, storage: KvStorage) -> None:
         self.storage = storage
@@ -113,7 +113,7 @@ def fused(
 ) -> tuple[transformers.PreTrainedModel, RaggedForward, Any]:
     """A model with fused layers, its forward pass and its attention.
 
-    ``fp8`` is for the device's attention. ``change`` is what is done to the model before."""
+    ``fp8`` needs the device's attention. ``change`` is applied to the model before fusing."""
     route, model = AttentionRoute(), varied_model(folder, dtype)
     change(model)
     whole: Any = model

@@ -1,4 +1,4 @@
-"""Tiny random models of every kind with recurrent layers, and sequences that keep states."""
+"""Tiny random models of every type with recurrent layers, and sequences with their states."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def lively_model(kind: str, **changes: Any) -> PreTrainedModel:
-    """Random weights that make states matter, which those of an initialization hardly do."""
+    """A model with random weights that make states matter; initial weights hardly do."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, **(KINDS[kind] | changes))
     made: Any = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
@@ -224,13 +224,13 @@ def lively_model(kind: str, **changes: Any) -> PreTrainedModel:
 
 
 def hybrid_runner(folder: Path, model: PreTrainedModel, **changes: Any) -> TorchRunner:
-    """A runner with the weights of ``model``, through a folder."""
+    """A runner with the weights of ``model``, saved to ``folder`` and loaded from it."""
     model.save_pretrained(folder)
     return load_runner(runner_config(str(folder), random_weights=False, **changes))
 
 
 class Slots:
-    """Slots that are free, in no order."""
+    """Free state slots, in random order."""
 
     def __init__(self, count: int, dice: random.Random) -> None:
         self.free = list(range(1, count))
@@ -244,12 +244,12 @@ class Slots:
 
 
 class StatefulSequence:
-    """A text of which some states are kept; what it computes next starts at one of them."""
+    """A text with states at some of its positions; its next span starts at the last of them."""
 
     def __init__(self, text: Sequence[int], tables: list[list[int]], slots: Slots) -> None:
         self.text = list(text)
         self.tables = tables
-        """Blocks for all of it, by cache group."""
+        """Blocks for the whole text, by cache group."""
         self.kept: list[tuple[int, int]] = [(0, 0)]
         """Positions, ascending, and the slots of the states there."""
         self._slots = slots
@@ -259,15 +259,15 @@ class StatefulSequence:
         return self.kept[-1][0]
 
     def go_back(self, position: int) -> None:
-        """To the last state at ``position`` or before it."""
+        """Go back to the last state at or before ``position``; frees the later ones."""
         while self.kept[-1][0] > position:
             self._slots.give_back([self.kept.pop()[1]])
 
     def span(self, length: int, dice: random.Random, *, wrong: int = 0) -> Span:
-        """The next ``length`` tokens and ``wrong`` ones, with saves at random places and the end.
+        """A span of the next ``length`` tokens and ``wrong`` wrong ones.
 
-        What it starts from is sometimes overwritten by what it ends with. A state after a wrong
-        token is for the caller to take back.
+        It saves states at random positions and at its end; the last sometimes overwrites the state
+        that it starts from. The caller has to go back from states after wrong tokens.
         """
         start, state = self.kept[-1]
         total = length + wrong

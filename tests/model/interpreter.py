@@ -1,10 +1,10 @@
-"""Triton's interpreter, set right where it is not what a GPU does, and quicker.
+"""Triton's interpreter, corrected where it differs from a GPU, and made faster.
 
-It cuts float32 off to bfloat16 where the hardware rounds to the nearest, forgets what rounding to 8
-bits carries, and multiplies the bits of bfloat16 tiles as integers. Its products go through BLAS,
-whose sums depend on where in a tile a row is. Before each call between
-functions of a kernel it replaces those of ``triton.language`` by interpreted ones, although the
-kernel's start has done so: nine tenths of a test's time (Triton 3.6 and 3.7).
+The interpreter truncates float32 to bfloat16 where the hardware rounds to nearest, drops carries
+when it rounds to 8 bits, and multiplies the bits of bfloat16 tiles as integers. Its products use
+BLAS, whose sums depend on the place of a row in the tile. Before each call between functions of a
+kernel it patches ``triton.language`` again, although the start of the kernel has done so: nine
+tenths of a test's time (Triton 3.6 and 3.7).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _to_bfloat16(values: Any) -> Any:
 
 
 def _products(a: Any, b: Any, dtype: Any) -> Any:
-    """``a @ b``, the same sums for every row, wherever it is: BLAS has other loops at its edges."""
+    """``a @ b`` with the same order of sums for every row; BLAS has other loops at the edges."""
     if a.ndim != 2 or dtype != np.float32:
         return np.einsum("...mk,...kn->...mn", a, b, dtype=dtype)
     total = np.zeros((a.shape[0], b.shape[1]), dtype=dtype)
@@ -41,7 +41,7 @@ def _products(a: Any, b: Any, dtype: Any) -> Any:
 
 @contextmanager
 def rounding_as_a_gpu_does() -> Iterator[None]:
-    """Within it interpreted kernels have the bfloat16, the E4M3 and the infinities of a GPU."""
+    """Within the block interpreted kernels have bfloat16, E4M3 and infinities as on a GPU."""
     builder: Any = interpreter.InterpreterBuilder
     cast, dot, convert = builder.cast_impl, builder.create_dot, interpreter._convert_float
 
@@ -70,7 +70,7 @@ def rounding_as_a_gpu_does() -> Iterator[None]:
             return dot(self, *sides, *others)
 
     with (
-        np.errstate(over="ignore"),  # exp(x) of a large x is infinity on a GPU, and no warning
+        np.errstate(over="ignore"),  # on a GPU exp(x) of a large x is infinity, without a warning
         mock.patch.object(builder, "cast_impl", exact_cast),
         mock.patch.object(builder, "create_dot", exact_dot),
         mock.patch.object(interpreter, "_convert_float", exact_convert),
@@ -79,7 +79,7 @@ def rounding_as_a_gpu_does() -> Iterator[None]:
 
 
 def hasten() -> None:
-    """Let calls between functions of kernels replace only what is not replaced yet."""
+    """Make interpreted kernels faster: patch ``triton.language`` only if it is not patched."""
     patch_language: Any = interpreter._patch_lang
 
     def call(self: Any, *given: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The rules of sampling written down once more, plainly: the oracle of the sampler's tests."""
+"""A naive sampler: the oracle of the samplers' tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def logprobs(logits: NDArray[np.float32], row: Draw, ids: list[int]) -> dict[int
 
 
 def distribution(logits: NDArray[np.float32], row: Draw, ids: list[int]) -> dict[int, float]:
-    """Probability by token id, in ascending order of ids, of what may be drawn."""
+    """Probabilities of the tokens that may be drawn, by id, in ascending order of ids."""
     params = row.params
     values = adjusted(logits, row)
     if params.temperature == 0.0:

@@ -1,4 +1,4 @@
-"""Adapters in peft's format, made up: their files, and their weights merged into a model."""
+"""Random adapters in peft's format: their files, and models with their weights merged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MLP = ("gate_proj", "up_proj", "down_proj")
 
 
 def adapted_modules(model: PreTrainedModel, endings: tuple[str, ...]) -> list[str]:
-    """Names of the modules that end so."""
+    """Names of the modules that end with one of ``endings``."""
     return [name for name, _ in model.named_modules() if name.endswith(endings)]
 
 
@@ -33,7 +33,7 @@ def save_adapter(
     changes: Mapping[str, Tensor | None] | None = None,
     **config: Any,
 ) -> Path:
-    """Random weights for the modules that end so, with ``changes`` by name; None leaves one out."""
+    """Save random weights for these modules. ``changes``: tensors by name; None leaves one out."""
     folder.mkdir(parents=True, exist_ok=True)
     generator = torch.Generator().manual_seed(seed)
     tensors: dict[str, Tensor] = {}
@@ -63,7 +63,7 @@ def save_adapter(
 
 @torch.no_grad()
 def merge(model: PreTrainedModel, folder: Path, scale: float = 2.0) -> PreTrainedModel:
-    """``model`` with an adapter's weights in its own; changes and returns it."""
+    """Merge an adapter's weights into ``model``, in place; returns ``model``."""
     from safetensors.torch import load_file
 
     tensors = load_file(folder / "adapter_model.safetensors")

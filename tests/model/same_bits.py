@@ -1,12 +1,12 @@
-"""Are seeded answers the same to the bit, whatever else runs? On the CPU, in bfloat16.
+"""Check that seeded answers have the same bits, whatever else runs: on the CPU, in bfloat16.
 
     python -m tests.model.same_bits --answers 1000
     python -m tests.model.same_bits --answers 100 --quantize int4 --model FOLDER
 
-Every answer is drawn alone first: its prompt whole, no drafts, an empty cache. Then among others,
-in engines with random limits: chunks of any size, drafts on or off, prompts found in the cache or
-not, caches so small that answers are put back and start again. Compared are the
-tokens and, for each draw, every bit of its row of logits. Exit status: 0 if none differs.
+Every answer is first drawn alone: its prompt in one chunk, no drafts, an empty cache. Then it is
+drawn among others, in engines with random limits: chunks of any size, drafts on or off, prompts
+cached or not, and caches so small that answers are preempted. The comparison covers the tokens and,
+for each draw, every bit of its row of logits. Exit status: 0 if none differs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.model.tiny import save_kind
 
 BLOCK_SIZE = 4
 TOGETHER = 40
-"""Requests of one engine."""
+"""Maximum number of requests in one engine."""
 SHAPE = {
     "vocab_size": VOCABULARY.size,
     "hidden_size": 128,
@@ -56,13 +56,13 @@ SHAPE = {
 }
 
 
-class _Heard:
-    """A sampler that keeps what it is given: by the key of a draw, the bits of its logits."""
+class _RecordingSampler:
+    """A sampler that records the bits of logits, as hashes by the key of their draw."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
         self.rows: dict[int, set[bytes]] = {}
-        """Of one draw there are several where a draft spells the same text with other tokens."""
+        """A draw has several if a draft writes the same text with other tokens."""
 
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> Any:
         for row, draw in zip(logits.contiguous().view(torch.uint8), draws, strict=True):
@@ -77,11 +77,11 @@ class _Heard:
 
 @dataclass
 class Outcome:
-    """What was compared."""
+    """Counts of a comparison."""
 
     answers: int = 0
     differ: int = 0
-    """Answers that are not the same tokens, or were drawn from other bits."""
+    """Answers with other tokens, or drawn from other bits of logits."""
     rows: int = 0
     """Rows of logits compared."""
     drafted: int = 0
@@ -91,7 +91,7 @@ class Outcome:
 
 
 def make_runner(folder: Path, quantize: str | None = None, **shape: Any) -> TorchRunner:
-    """A tiny Llama with made-up weights."""
+    """A tiny Llama with random weights."""
     return load(save_kind(folder, "LlamaConfig", **(SHAPE | shape)), quantize)
 
 
@@ -113,7 +113,7 @@ def load(model: str, quantize: str | None = None) -> TorchRunner:
 
 
 def schemas() -> list[Constraint]:
-    """Constraints of schemas: values of sets, quotes of a text, items that differ."""
+    """Constraints of schemas with enums, quotes from a document, and unique items."""
     compiler = Compiler(VOCABULARY)
     bools, words = {"type": "boolean"}, {"enum": ["ab", "abab", "name", "nana", 1, 12]}
     quotes = {"type": "array", "items": {"type": "string", "x-verbatim": True}, "maxItems": 3}
@@ -161,12 +161,12 @@ def compare(
     constraints: Sequence[Constraint] = LANGUAGES,
     report: bool = False,
 ) -> Outcome:
-    """Draw answers to random prompts of up to ``longest`` tokens and 40, which ``number`` seeds.
+    """Compare answers to random prompts of up to ``longest`` + 40 tokens; ``number`` is the seed.
 
-    Some of them are free, the others one of ``constraints``.
+    Some answers are unconstrained; each of the others has one of ``constraints``.
     """
     dice, outcome = random.Random(number), Outcome()
-    heard = _Heard(runner._sampler)
+    heard = _RecordingSampler(runner._sampler)
     runner._sampler = heard
     groups = runner.cache_groups
     blocks_each = -(-(longest + 200) // BLOCK_SIZE)
@@ -244,9 +244,9 @@ def _count(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--answers", type=int, default=1000)
-    parser.add_argument("--model", help="a folder; otherwise a tiny Llama is made up")
+    parser.add_argument("--model", help="model folder; default: a tiny random Llama")
     parser.add_argument("--quantize", choices=["int8", "int4"])
-    parser.add_argument("--longest", type=int, default=300, help="tokens of a shared prompt")
+    parser.add_argument("--longest", type=int, default=300, help="maximum tokens of a prefix")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

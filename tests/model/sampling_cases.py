@@ -1,4 +1,4 @@
-"""Rows of logits and ways to draw from them, for the tests of both samplers."""
+"""Rows of logits and sampling parameters, for the tests of both samplers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.model.sampling import Sampler
 
 VOCAB = 75
 WIDTH = 80
-"""Logits are wider than the vocabulary; the padding is the likeliest of all in these tests."""
+"""Width of a row: the vocabulary and padding, which has the highest logits in these tests."""
 
 HISTORY = (3, 3, 9, 70, 9, 9, 12)
 

@@ -38,13 +38,13 @@ MODELS: dict[str, tuple[str, ...]] = {
     "gpt-oss with sinks and a window": ATTENTION,
     "deepseek with latent attention": ("q_a_proj", "q_b_proj", "o_proj"),
 }
-"""Modules that are adapted; of a mixture of experts those of attention."""
+"""Adapted modules, by model; in a mixture of experts only those of attention."""
 TEXTS = ((41, 1), (3, 0), (17, 2), (30, 1), (25, 0))
-"""Tokens of each sequence, and its slot."""
+"""Number of tokens of each sequence, and the slot of its adapter."""
 
 
 def served(tmp_path: Path, name: str, **changes: Any) -> tuple[Any, list[Any]]:
-    """A runner with two adapters, and for each slot the plain model that is to be compared."""
+    """A runner with two adapters, and for each slot the plain model to compare with."""
     model = save_config(tmp_path / "model", name)
     first = save_adapter(tmp_path / "first", eager_model(model), MODELS[name])
     second = save_adapter(
@@ -98,7 +98,7 @@ def test_each_sequence_of_a_batch_runs_with_its_own_adapter(name: str, tmp_path:
 
 
 def logprobs_alone(runner: Any, text: list[int], adapter: int) -> Any:
-    """Of every position, [T, V], the text being the only one."""
+    """Log-probabilities at every position, [T, V], of a text that is alone in its step."""
     return np.stack([logprobs(token) for token in drawn_alone(runner, text, adapter)])
 
 

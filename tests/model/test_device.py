@@ -1,4 +1,4 @@
-"""Which device and which type of numbers are chosen, on made-up hardware."""
+"""The choice of device and number type, on fake hardware."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 @pytest.fixture
 def hardware(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """One GPU that does not exist; ``has`` gives it a compute capability."""
+    """A fake GPU; ``has`` sets its compute capability."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -76,7 +76,7 @@ def test_the_cpu_is_taken_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch)
         choose_device("cuda")
 
 
-def test_that_other_gpus_are_idle_is_said(
+def test_a_warning_says_that_other_gpus_are_idle(
     hardware: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     has(hardware, (9, 0))

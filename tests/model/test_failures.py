@@ -1,4 +1,4 @@
-"""What is said of a device that failed, and that a runner says it wherever that shows."""
+"""Messages for device failures, wherever in a runner they show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DRAWS = [Draw(SamplingParams(), 0)]
 
 
 class OutOfResources(Exception):
-    """Stands for Triton's, which is not there on every system."""
+    """Replaces Triton's exception, as Triton is not installed on every system."""
 
 
 OutOfResources.__module__ = "triton.runtime.errors"
@@ -106,7 +106,7 @@ def test_a_runner_names_a_failure_wherever_it_shows(bad: str) -> None:
         step()
 
 
-def test_a_device_that_fails_while_a_model_is_tried_out_is_a_model_that_cannot_be_served(
+def test_a_model_is_refused_if_the_device_fails_during_its_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def prepare(*arguments: Any) -> None:

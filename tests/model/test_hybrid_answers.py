@@ -1,4 +1,4 @@
-"""The engine over real hybrid models: answers are those of the plain model's own forward pass."""
+"""The engine with real hybrid models: answers equal those of the plain model's forward pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.model.hybrid import hybrid_runner, lively_model
 
 
 class _Plain(ScriptedModel):
-    """All tokens read at once, by transformers' forward pass without a cache."""
+    """Logits by transformers' forward pass over all tokens, without a cache."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(VOCABULARY)

@@ -1,4 +1,4 @@
-"""Plans laid out flat, on input that can be checked by eye."""
+"""The layout of plans in flat arrays, on input that can be checked by eye."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_trees_positions_are_depths_and_its_slots_its_own() -> None:
 
 
 @pytest.mark.parametrize("parents", [[0], [-1, 1], [-1, 2, 0], [-1] * 65, [-2]])
-def test_what_is_no_tree_is_our_own_mistake(parents: list[int]) -> None:
+def test_invalid_parents_of_a_tree_fail_an_assertion(parents: list[int]) -> None:
     span = Span([1] * len(parents), 0, [range(20)], tree=parents)
     with pytest.raises(AssertionError):
         lay_out([span], block_size=4)

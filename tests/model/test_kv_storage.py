@@ -1,4 +1,4 @@
-"""How the cache's memory is shared out among layers with and without a window."""
+"""The division of the cache's memory among layers with and without a window."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def blocks_of(groups: tuple[CacheGroup, ...]) -> list[int]:
 GEMMA = shapes_of(*([WINDOW] * 5 + [None]) * 2)
 BLOCK = SIZE * 1024
 NEEDED = 64 * (window_blocks(WINDOW, SIZE) + 2) + 2 * 512 // SIZE
-"""Blocks of a window that 64 sequences hold."""
+"""Blocks that 64 running sequences hold in a layer with a window."""
 
 
 def test_without_windows_all_memory_is_one_group() -> None:
@@ -80,8 +80,8 @@ def test_where_memory_is_short_a_context_that_was_asked_for_goes_before_windows(
     assert full * SIZE >= 50_000
     running = (window - 64) // (window_blocks(WINDOW, SIZE) + 2)
     assert window == running * (window_blocks(WINDOW, SIZE) + 2) + 64
-    assert running == 7  # 12,000 less 2 x 3,126 are 574 blocks for each layer with a window
-    # What cannot be had at all is for the caller to refuse: windows keep enough for one sequence.
+    assert running == 7  # (12,000 - 2 x 3,126) / 10: 574 blocks for each layer with a window
+    # The caller refuses impossible contexts; here windows keep enough blocks for one sequence.
     full, window = blocks_of(groups_within(budget, GEMMA, SIZE, use_of(asked=10**6)))
     assert window == window_blocks(WINDOW, SIZE) + 2 + 64
     assert full * SIZE < 10**6

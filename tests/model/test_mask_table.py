@@ -1,4 +1,4 @@
-"""The table of masks against the stacked masks it stands for."""
+"""The table of masks against plainly stacked masks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def table_of(slots: int) -> MaskTable:
 
 
 def written(value: int) -> Mask:
-    """A mask like those that a budget narrows: made for one step."""
+    """A writable mask, like one that a budget narrows for a single step."""
     return np.array([value, 0xFFFFFFFF, 0x80000000 | value], dtype=np.uint32)
 
 
@@ -45,7 +45,7 @@ def gathered(table: MaskTable, masks: list[Mask]) -> list[list[int]]:
 
 
 def sent_for(table: MaskTable, masks: list[Mask]) -> int:
-    """How many masks the step sends; checks what it gathers."""
+    """Number of masks that the step sends; also checks the masks that it gathers."""
     before = table.masks_sent
     assert gathered(table, masks) == np.stack(masks).tolist()
     return table.masks_sent - before
@@ -53,11 +53,11 @@ def sent_for(table: MaskTable, masks: list[Mask]) -> int:
 
 @dataclass
 class NaiveTable:
-    """Which masks a table of so many slots need not send, by the rules alone."""
+    """A naive model of the masks in a table with ``slots`` slots."""
 
     slots: int
     kept: list[int] = field(default_factory=list)
-    """The least recently used first."""
+    """Masks that need not be sent again, the least recently used first."""
 
     def sends(self, step: list[tuple[int, bool]]) -> int:
         distinct = list(dict.fromkeys(step))
@@ -87,7 +87,7 @@ def test_any_steps_gather_their_masks_and_send_those_not_kept(
     table, oracle = table_of(slots), NaiveTable(slots)
     pool = {value: memoised(value) for value in range(10)}
     for step in steps:
-        # A mask made for one step counts as another mask in each of its rows.
+        # A writable mask counts as a different mask in each of its rows.
         step = [(v, True) if keep else (100 + i, False) for i, (v, keep) in enumerate(step)]
         masks = [pool[value] if keep else written(value) for value, keep in step]
         assert sent_for(table, masks) == oracle.sends(step)
@@ -111,13 +111,13 @@ def test_a_step_sends_each_new_mask_once_and_known_ones_not_at_all() -> None:
     assert len(table) == 2
 
 
-def test_what_a_step_uses_stays_and_the_longest_unused_goes() -> None:
+def test_masks_of_a_step_stay_and_the_least_recently_used_is_evicted() -> None:
     table = table_of(3)
     a, b, c, d = (memoised(value) for value in range(4))
     assert sent_for(table, [a, b, c]) == 3
-    assert sent_for(table, [d, a]) == 1  # in the place of b
+    assert sent_for(table, [d, a]) == 1  # evicts b
     assert sent_for(table, [c, a, d]) == 0
-    assert sent_for(table, [b]) == 1  # in the place of c
+    assert sent_for(table, [b]) == 1  # evicts c
     assert sent_for(table, [a, d, b]) == 0
 
 
@@ -182,10 +182,10 @@ def test_no_masks_have_no_rows() -> None:
     assert table_of(0).place([])[1] == []
 
 
-def test_rows_told_once_hold_for_what_is_queued_before_the_next_step() -> None:
+def test_rows_stay_valid_for_work_queued_before_the_next_step() -> None:
     table = table_of(2)
     words, rows = table.place([memoised(1), written(2)])
-    queued = words[rows].clone()  # on a device: a kernel that has not run when the next step sends
+    queued = words[rows].clone()  # on a device: a kernel still pending when the next step sends
     later, others = table.place([memoised(3), memoised(4)])
     assert later is words
     assert queued.numpy().view(np.uint32)[:, 0].tolist() == [1, 2]

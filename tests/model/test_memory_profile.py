@@ -1,4 +1,4 @@
-"""The largest steps: as large as they may be, and such that a runner can run them."""
+"""The largest steps: as large as the limits allow, and valid for a runner."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BLOCKS = [8, 3]
     ("limits", "lengths", "rows"),
     [
         (StepLimits(100, 4, 17, 1000), [17, 17, 17, 49], 68),
-        (StepLimits(100, 10, 17, 1000), [10] * 10, 100),  # a row takes a token
+        (StepLimits(100, 10, 17, 1000), [10] * 10, 100),  # each row needs a token
         (StepLimits(100, 4, 17, 20), [17, 17, 17, 20], 68),
         (StepLimits(3, 64, 17, 1000), [1, 1, 1], 3),
         (StepLimits(100, 1, 17, 8), [8], 8),
@@ -95,7 +95,7 @@ def run_them(
     limits: StepLimits,
     attention_over: Callable[[KvStorage, Mapping[int, LayerShape]], StepAttention],
 ) -> list[int]:
-    """Rehearse over a small cache; how many draws each step had. Logits have to be finite."""
+    """Rehearse over a small cache; returns each step's number of draws. Logits must be finite."""
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     model.set_attn_implementation(route.name)
@@ -139,7 +139,7 @@ def test_a_gpu_runs_them_over_a_small_cache(tmp_path: Path) -> None:
     from tests.model.interpreter import hasten
 
     hasten()
-    # Where there is none, in Triton's interpreter.
+    # Without a GPU, in Triton's interpreter.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     folder = save_config(tmp_path, "llama", num_hidden_layers=1)
     model: Any = eager_model(folder)
@@ -183,9 +183,9 @@ def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_
     monkeypatch.setattr(composition, "rehearse", rehearsed)
     monkeypatch.setattr(composition, "_memory_budget", lambda config, device: budget)
     runner = tiny_runner(tmp_path, "llama", max_batch_tokens=40, max_running=4, max_rows_each=3)
-    # Of the self-check, of the rehearsal, and the cache itself.
+    # The caches of the self-check and of the rehearsal, and the final one.
     assert [name for name, _ in happened] == ["allocated", "allocated", "rehearsed", "allocated"]
     assert happened[2] == ("rehearsed", 12)
-    left = (1 << 19) - 100_000 + happened[1][1]  # this device holds nothing of what is allocated
+    left = (1 << 19) - 100_000 + happened[1][1]  # the fake device counts no allocations
     assert left - 1024 < happened[3][1] <= left
     assert runner.cache_groups[0].num_blocks == happened[3][1] // (256 * 4) - 1

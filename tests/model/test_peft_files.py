@@ -1,4 +1,4 @@
-"""Adapters' files: what is read from them, and what is refused by its name."""
+"""Reading the files of adapters, and refusing unsupported ones by name."""
 
 from __future__ import annotations
 

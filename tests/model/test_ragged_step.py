@@ -38,7 +38,7 @@ def expected_logprobs(model: PreTrainedModel, tokens: list[int]) -> NDArray[np.f
 
 
 class ManagedSequence(PagedSequence):
-    """One whose blocks are taken from a manager and given back to it."""
+    """A sequence whose blocks come from a ``BlockManager``; ``end`` returns them."""
 
     def __init__(self, tokens: Sequence[int], manager: BlockManager) -> None:
         super().__init__(tokens, [])
@@ -62,9 +62,9 @@ class ManagedSequence(PagedSequence):
 def run_randomly(
     runner: TorchRunner, sequences: Sequence[PagedSequence], dice: random.Random
 ) -> list[dict[int, NDArray[np.float64]]]:
-    """Compute every sequence in random chunks and random company.
+    """Compute every sequence in random chunks and random batches.
 
-    Returns, for each sequence, the log-probabilities by position of the rows sampled.
+    Returns, for each sequence, the log-probabilities of the sampled rows by position.
     """
     found: list[dict[int, NDArray[np.float64]]] = [{} for _ in sequences]
     while any(s.computed < len(s.tokens) for s in sequences):
@@ -117,12 +117,12 @@ WINDOWED = {
     "gpt-oss with sinks and a window": (91 + 51) * 512,
     "mistral with a window": 2 * 51 * 512,
 }
-"""Bytes for 90 blocks of 4 tokens with full attention, and 50 of each layer with a window."""
+"""Bytes for 90 blocks of 4 tokens with full attention, and 50 for each layer with a window."""
 
 
 @pytest.mark.parametrize("name", WINDOWED)
 def test_blocks_that_windows_give_back_are_used_by_others(name: str, tmp_path: Path) -> None:
-    """Three sequences of many windows, then three that go on with what those began with."""
+    """Three sequences longer than many windows, then three that share prefixes with them."""
     runner = tiny_runner(
         tmp_path, name, kv_cache_bytes=WINDOWED[name], max_running=4, max_batch_tokens=20
     )
@@ -144,7 +144,7 @@ def test_blocks_that_windows_give_back_are_used_by_others(name: str, tmp_path: P
             assert sequence.table.columns[-1].first > 0
             cached += sequence.cached
             sequence.end()
-    assert cached, "no prefix was found again"
+    assert cached, "no prefix was found in the cache"
     assert manager.usage == 0.0
 
 

@@ -1,4 +1,4 @@
-"""The kinds of models that people use most run, or are refused, as docs/models.md says."""
+"""The most popular kinds of models run or are refused as docs/models.md says."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ON_PAGE = rows_of(PAGE.read_text())
 @pytest.mark.parametrize("kind", POPULAR)
 def test_a_popular_kind_does_what_its_page_says(kind: str) -> None:
     if kind not in every_kind():
-        pytest.skip("this transformers does not have it")
-    outcome = attempt(kind)  # raises where it neither runs nor is refused
+        pytest.skip("the installed transformers lacks this kind")
+    outcome = attempt(kind)  # raises if it neither runs nor is refused
     if is_of_this_version(PAGE.read_text()):
         assert promises(ON_PAGE[kind], outcome), row(outcome)
 
 
 def test_the_page_has_every_kind_of_the_transformers_that_wrote_it() -> None:
     if not is_of_this_version(PAGE.read_text()):
-        pytest.skip("the page was written with another transformers")
+        pytest.skip("the page is of another version of transformers")
     assert sorted(ON_PAGE) == every_kind()
 
 

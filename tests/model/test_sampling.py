@@ -1,4 +1,4 @@
-"""The CPU's sampler against the plain rules, and against itself in other company."""
+"""The CPU sampler against a naive one, and against itself in other batches."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_noise_in_the_logits_changes_no_more_draws_than_it_is_large(
     quiet = sampler.sample(logits, rows).wait().tokens
     disturbed = sampler.sample(noisy, rows).wait().tokens
     changed = sum(one != other for one, other in zip(quiet, disturbed, strict=True))
-    # One in a thousand or so is expected. Drawn by a point in the weights laid end to end, which
-    # moves with all the weights before it, 8, 25 and 207 of these draws changed.
+    # About one in a thousand is expected. Inverse transform sampling, where a token's interval
+    # moves with all the weights before it, changed 8, 25 and 207 of these draws.
     assert changed <= 3
 
 
@@ -198,7 +198,7 @@ def test_an_empty_mask_is_an_error() -> None:
 @pytest.mark.parametrize("name", ["top_k", "top_p", "min_p", "all three", "top_p of nothing"])
 @pytest.mark.parametrize("step", [0.0, 0.001, 0.5])
 def test_large_vocabularies_follow_the_same_rules(name: str, step: float) -> None:
-    size = 5000  # beyond what is sorted whole; coarse steps make for many equal logits
+    size = 5000  # too many to sort all of them; coarse steps make many logits equal
     generator = torch.Generator().manual_seed(8)
     logits = torch.randn(1, size, generator=generator) * 3
     logits = (logits / step).round() * step if step else torch.zeros(1, size)

@@ -34,7 +34,7 @@ BLOCK_SIZE = 4
 
 
 class LosesTheCache(CpuAttention):
-    """Sees only the tokens of its own step."""
+    """Sets the first half of all slots to zero before it attends."""
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
@@ -52,7 +52,7 @@ class ForgetsTheScale(CpuAttention):
 
 
 class MixesUpSpans(CpuAttention):
-    """Lets the second span read the first one's blocks."""
+    """Lets the second span read the first block of the first one."""
 
     def begin(self, step: StepArrays) -> None:
         first = step.spans[0]
@@ -90,8 +90,8 @@ def test_a_broken_attention_is_refused(
         check(model, broken)
 
 
-class HearsTheOthers:
-    """Logits that follow from a row's token and position, and from how many tokens there are."""
+class DependsOnOtherTokens:
+    """Logits that depend on a row's token and position, and on the number of tokens in the step."""
 
     def __init__(self, loudness: float) -> None:
         self.loudness = loudness
@@ -103,9 +103,9 @@ class HearsTheOthers:
 
 def test_a_last_bit_that_depends_on_the_others_is_no_batch_invariant_mode() -> None:
     case = make_case(VOCAB, BLOCK_SIZE)
-    quiet: Any = HearsTheOthers(0.0)
+    quiet: Any = DependsOnOtherTokens(0.0)
     check_invariance(quiet, case, BLOCK_SIZE)
-    loud: Any = HearsTheOthers(1e-6)
+    loud: Any = DependsOnOtherTokens(1e-6)
     with pytest.raises(UnsupportedModel, match="depend on the other tokens of a step"):
         check_invariance(loud, case, BLOCK_SIZE)
 
@@ -149,14 +149,14 @@ def test_a_model_that_does_not_route_its_attention_is_refused(tmp_path: Path) ->
 def test_recurrent_layers_of_an_unknown_way_are_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that is served is, where its mixer were called otherwise."""
+    """RWKV is supported; here the list of known recurrences is empty."""
     small_config("rwkv").save_pretrained(tmp_path)
     monkeypatch.setattr("app.model.layers.own_recurrence._KINDS", {})
     with pytest.raises(UnsupportedModel, match="layer 0, a RwkvBlock"):
         load_runner(runner_config(str(tmp_path)))
 
 
-def test_what_only_looks_causal_is_refused(tmp_path: Path) -> None:
+def test_a_prefix_language_model_is_refused(tmp_path: Path) -> None:
     model = save(tmp_path, "PaliGemmaConfig")
     with pytest.raises(UnsupportedModel, match="reads its prompt in both directions"):
         load_runner(runner_config(model))
@@ -190,7 +190,7 @@ def test_products_in_float32_are_those_of_bfloat16() -> None:
 
 
 @pytest.mark.parametrize("has_instructions", [True, False])
-def test_what_the_plain_model_says_does_not_depend_on_instructions_for_bfloat16(
+def test_reference_logits_do_not_depend_on_instructions_for_bfloat16(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_instructions: bool
 ) -> None:
     monkeypatch.setattr(self_check, "cpu_multiplies_bfloat16", lambda: has_instructions)

@@ -1,4 +1,4 @@
-"""How memory is shared out between recurrent states and keys and values."""
+"""The division of memory between recurrent states and keys and values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from app.model.state_storage import StateShape, allocate_states, slot_bytes, slo
 
 SIZE = 16
 STATES = dict.fromkeys(range(3), StateShape((3, 1024), torch.bfloat16, (4, 64, 64)))
-"""70 KiB each."""
+"""Recurrent layers with states of 70 KiB each."""
 KEYS = {3: LayerShape(4, 64, 64, 2, torch.bfloat16)}
-"""1 KiB a token."""
+"""A layer with keys and values of 1 KiB a token."""
 SLOT = 3 * 70 * 1024
 
 
@@ -27,7 +27,7 @@ def test_a_slot_is_convolution_and_scan_of_all_layers() -> None:
 def test_running_sequences_first_then_a_quarter_for_checkpoints() -> None:
     running = (4 * 8 + 2) * SLOT
     slots = slots_within(running + 400 * SLOT, STATES, KEYS, SIZE, running=8)
-    assert slots == StateSlots(count=1 + 4 * 8 + 100, interval=224)  # 210 KiB are 210 tokens
+    assert slots == StateSlots(count=1 + 4 * 8 + 100, interval=224)  # a slot: 210 tokens, 14 blocks
 
 
 def test_where_memory_is_short_fewer_run_and_half_is_left_for_blocks() -> None:

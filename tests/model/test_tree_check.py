@@ -1,4 +1,4 @@
-"""Which models may have trees."""
+"""The check whether a model computes trees correctly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TakesTreesForText(CpuAttention):
 
 
 class CountsByItself(RaggedForward):
-    """Positions as they would be if a span were consecutive."""
+    """Gives the tokens of a tree consecutive positions, as in plain text."""
 
     def run(self, step: StepArrays) -> torch.Tensor:
         positions = step.positions.copy()

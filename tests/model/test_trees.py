@@ -1,4 +1,4 @@
-"""Spans that are trees: each token as if its way had been computed alone."""
+"""Spans that are trees: each token has the logits of its path computed alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scores(
         ("gemma3 with a window", "bfloat16", 0.3),
     ],
 )
-def test_a_trees_tokens_are_what_their_ways_are_alone(
+def test_tokens_of_a_tree_have_the_scores_of_their_paths_alone(
     name: str, dtype: str, tolerance: float, tmp_path: Path
 ) -> None:
     runner = tiny_runner(tmp_path, name, dtype=dtype)

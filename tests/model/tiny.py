@@ -1,4 +1,4 @@
-"""Tiny models with made-up weights, and a pool of blocks to run them over."""
+"""Tiny models with random weights, and sequences with blocks from a pool."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def save_config(folder: Path, name: str, **changes: Any) -> str:
 
 
 def save_kind(folder: Path, class_name: str, **settings: Any) -> str:
-    """The same for any kind of transformers' configurations."""
+    """The same for any configuration class of transformers."""
     values = _SMALL | settings
     if class_name == "DeepseekV3Config":
         del values["head_dim"]
@@ -123,22 +123,22 @@ def tiny_runner(folder: Path, name: str, **changes: Any) -> TorchRunner:
 def load_model(
     config: ModelConfig, device: torch.device, dtype: torch.dtype, progress: Progress = SILENCE
 ) -> PreTrainedModel:
-    """What of a model reads and writes text, as it is loaded."""
+    """The part of a model that reads and writes text, as it is loaded."""
     return language_part(load_whole(config, device, dtype, progress=progress), device)
 
 
 def eager_model(model: str, **changes: Any) -> PreTrainedModel:
-    """The plain model with the weights that a runner of the same folder makes up."""
+    """The plain model with the random weights that a runner of the same folder has."""
     return load_model(runner_config(model, **changes), torch.device("cpu"), torch.float32)
 
 
 class PagedSequence:
-    """Tokens known and computed of one sequence, and its blocks."""
+    """The known tokens of a sequence, the number of computed ones, and its blocks."""
 
     def __init__(
         self, tokens: Sequence[int], pool: list[int], shared: Sequence[int] = (), groups: int = 1
     ) -> None:
-        """``groups`` of the cache; ``shared`` blocks of each begin it."""
+        """``groups``: number of cache groups; ``shared``: the first blocks in each of them."""
         self.tokens = list(tokens)
         self.tables = [list(shared) for _ in range(groups)]
         self.pool = pool
@@ -160,7 +160,7 @@ class PagedSequence:
 
 
 def varied_model(folder: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
-    """Random weights that bfloat16 can hold, in ``dtype``: biases are not 0, nor norms 1."""
+    """A model in ``dtype`` with random bfloat16 weights; biases are not 0, and norms not 1."""
     config = ModelConfig(model=folder, random_weights=True, device="cpu")
     model: Any = load_model(config, torch.device("cpu"), torch.bfloat16)
     torch.manual_seed(3)
@@ -181,7 +181,7 @@ def run_in_random_batches(
     blocks: int = 60,
     lengths: Sequence[int] = (1, 1, 2, 5, 20),
 ) -> list[Tensor]:
-    """Logits [tokens, V] of each text, computed in random chunks and random company.
+    """Logits [tokens, V] of each text, computed in random chunks and random batches.
 
     Blocks have 4 tokens; chunks have one of ``lengths``.
     """
@@ -210,6 +210,6 @@ def run_in_random_batches(
 
 
 def mean_error(rows: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
-    """Relative, of each text."""
+    """Relative error of the logits of a text, averaged over the texts."""
     errors = [float((a - b).norm() / b.norm()) for a, b in zip(rows, exact, strict=True)]
     return sum(errors) / len(errors)

@@ -1,4 +1,4 @@
-"""Functions of the page, run by Node."""
+"""A fixture that calls functions of the page in Node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.page.toolchain import need_packages, node
 
 @pytest.fixture
 def called(tmp_path: Path) -> Any:
-    """Calls functions of the page that calls.mjs knows: ``[name, *arguments]`` each."""
+    """Calls functions of the page through calls.mjs; a call is ``[name, *arguments]``."""
     need_packages()
 
     def call(*calls: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The built page belongs to its sources, is small, and has nothing that its policy forbids."""
+"""The built page matches its sources, is small, and has nothing that its policy forbids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.page import STATIC_PATH
 from tests.page.toolchain import PAGE, need_packages, node
 
 LIMIT = 400_000
-"""Bytes, compressed, of all that the page can load; /docs is a page of its own."""
+"""Maximum compressed bytes of all files that the page can load; /docs is a separate page."""
 OUTER = ("package.json", "package-lock.json", "tsconfig.json", "build.mjs")
 SOURCES = sorted(path for path in (PAGE / "src").rglob("*") if path.is_file())
 
@@ -56,7 +56,7 @@ def test_the_whole_page_is_small() -> None:
 
 
 def test_every_style_sheet_is_linked() -> None:
-    """The build splits off style sheets of parts that are loaded later, and loads them nowhere."""
+    """The bundler writes separate style sheets for lazily loaded parts, and does not load them."""
     sheets = {path.name for path in (STATIC_PATH / "assets").glob("*.css")}
     page = (STATIC_PATH / "index.html").read_text()
     assert set(re.findall(r'href="page/assets/([^"]+\.css)"', page)) == sheets
@@ -81,8 +81,8 @@ def test_no_source_makes_html_or_code_of_text() -> None:
     for path in SOURCES:
         text = path.read_text()
         for number, line in enumerate(text.splitlines(), 1):
-            assert not forbidden.search(line), f"{path}:{number} makes HTML or code of text"
-            assert not storage.search(line), f"{path}:{number} keeps what a tab may not keep"
+            assert not forbidden.search(line), f"{path}:{number} turns text into HTML or code"
+            assert not storage.search(line), f"{path}:{number} uses storage of the browser"
 
 
 def test_the_licences_of_all_libraries_are_there() -> None:

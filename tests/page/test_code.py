@@ -1,4 +1,4 @@
-"""The programs that the code tab writes ask for the schema on screen, and nothing else."""
+"""Programs of the code tab request exactly the schema on screen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def record(properties: dict[str, Any], **others: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*properties]} | others
 
 
-SAID: dict[str, Any] = {
+EXPRESSIBLE: dict[str, Any] = {
     "flat": record({"name": STRING | {"maxLength": 9}, "age": DIGIT, "ok": {"type": "boolean"}}),
     "numbers": record(
         {
@@ -75,7 +75,7 @@ SAID: dict[str, Any] = {
     ),
     "words": record({"a": STRING | {"description": 'Say "yes" \\ or\n"no"'}}, description='End "'),
 }
-"""Schemas that models say in full."""
+"""Schemas that Pydantic and Zod models express completely."""
 
 LOOSE: dict[str, Any] = {
     "optional": record({"a": STRING, "b": DIGIT}) | {"required": ["a"]},
@@ -84,19 +84,19 @@ LOOSE: dict[str, Any] = {
     "quotes": record({"a": {"enum": [1.5, '"""', "\\"]}}),
     "overlap": record({"a": {"oneOf": [STRING, {"enum": ["x"]}]}}),
 }
-"""Schemas that are sent as they are, as a model would say something else."""
+"""Schemas that programs send as JSON, because a model would express another schema."""
 
 NODE_ONLY: dict[str, Any] = {
     "unique": record({"a": {"type": "array", "items": DIGIT, "uniqueItems": True}}),
     "pair": record({"a": {"type": "array", "prefixItems": [DIGIT, STRING]} | PAIR}),
     "map": record({"a": {"type": "object", "additionalProperties": DIGIT}}),
 }
-"""Schemas that the SDK for Python takes as models, and the one for TypeScript does not."""
+"""Schemas that become models in Python, and are sent as JSON from TypeScript."""
 
 HUGE = record({"a": {"type": "integer", "maximum": 2**60}})
 
 PICTURES = {"a b.png": bytes(range(256)) * 9, "it's.jpg": b"\xff\xd8"}
-"""Files that the programs with pictures read, whatever is in them."""
+"""Image files that programs read, with arbitrary bytes."""
 
 NODE = {"$ref": "#/$defs/Node"}
 RECURSIVE = record(
@@ -110,7 +110,7 @@ def programs() -> dict[str, Any]:
     need_packages()
     with tempfile.TemporaryDirectory() as folder:
         schemas = Path(folder) / "schemas.json"
-        asked = SAID | LOOSE | NODE_ONLY | {"recursive": RECURSIVE, "huge": HUGE}
+        asked = EXPRESSIBLE | LOOSE | NODE_ONLY | {"recursive": RECURSIVE, "huge": HUGE}
         for name, content in PICTURES.items():
             (Path(folder) / name).write_bytes(content)
         schemas.write_text(json.dumps({name: json.dumps(asked[name], indent=2) for name in asked}))
@@ -121,7 +121,7 @@ def programs() -> dict[str, Any]:
 
 
 def sent_by_python(code: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The body of the request that the program sends."""
+    """Run the program; returns the body of its request."""
     bodies: list[dict[str, Any]] = []
 
     def catch(request: httpx2.Request) -> httpx2.Response:
@@ -132,14 +132,14 @@ def sent_by_python(code: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     client = httpx2.Client(transport=httpx2.MockTransport(catch))
     monkeypatch.setattr(openai, "OpenAI", lambda **given: real(**given, http_client=client))
     program = ModuleType("program")
-    monkeypatch.setitem(sys.modules, "program", program)  # where pydantic looks names up
+    monkeypatch.setitem(sys.modules, "program", program)  # pydantic looks names up here
     with pytest.raises(openai.BadRequestError, match="caught"):
         exec(compile(code, "program.py", "exec"), program.__dict__)
     return bodies[0]
 
 
 def plain(schema: Any, root: Any = None) -> Any:
-    """``schema`` without names and with one spelling of what can be spelled in several ways."""
+    """Normalized ``schema``: no names or references, and one spelling of equal keywords."""
     root = schema if root is None else root
     if isinstance(schema, list):
         return [plain(each, root) for each in schema]
@@ -173,7 +173,7 @@ def plain(schema: Any, root: Any = None) -> Any:
                 {"type": "null"} if each == "null" else rest | {"type": each} for each in types
             ]
         }
-    if found.get("minimum") == -(2**53 - 1):  # what Zod says of every integer
+    if found.get("minimum") == -(2**53 - 1):  # Zod adds these bounds to every integer
         del found["minimum"]
     if found.get("maximum") == 2**53 - 1:
         del found["maximum"]
@@ -184,22 +184,22 @@ def schema_in(body: dict[str, Any]) -> Any:
     return body["response_format"]["json_schema"]["schema"]
 
 
-@pytest.mark.parametrize("name", [*SAID, *NODE_ONLY])
+@pytest.mark.parametrize("name", [*EXPRESSIBLE, *NODE_ONLY])
 def test_the_pydantic_model_says_what_the_schema_says(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = programs()[name]["python"]
     assert (program["note"], "chat.completions.parse(" in program["code"]) == ("", True)
     body = sent_by_python(program["code"], monkeypatch)
-    assert plain(schema_in(body)) == plain((SAID | NODE_ONLY)[name])
+    assert plain(schema_in(body)) == plain((EXPRESSIBLE | NODE_ONLY)[name])
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", EXPRESSIBLE)
 def test_the_zod_schema_says_what_the_schema_says(name: str) -> None:
     program = programs()[name]
     assert program["typescript"]["note"] == ""
     assert "chat.completions.parse(" in program["typescript"]["code"]
-    assert plain(schema_in(program["sent"])) == plain(SAID[name])
+    assert plain(schema_in(program["sent"])) == plain(EXPRESSIBLE[name])
 
 
 @pytest.mark.parametrize("name", [*LOOSE])
@@ -226,7 +226,7 @@ def test_numbers_keep_their_digits_where_the_language_has_them(
     assert "rounds" in program["typescript"]["note"]
 
 
-def test_a_model_may_hold_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_may_be_recursive(monkeypatch: pytest.MonkeyPatch) -> None:
     program = programs()["recursive"]
     for body in (sent_by_python(program["python"]["code"], monkeypatch), program["sent"]):
         schema = schema_in(body)
@@ -245,7 +245,7 @@ def test_prompts_and_settings_come_through_every_program(monkeypatch: pytest.Mon
     for body in (by_curl, by_python, program["sent"]):
         assert body["messages"] == [{"role": "user", "content": 'It\'s "x"\\\n$(y) `z` é'}]
         assert (body["model"], body["temperature"], body["seed"]) == ("m", 0, 7)
-    assert schema_in(by_curl) == SAID["flat"]
+    assert schema_in(by_curl) == EXPRESSIBLE["flat"]
 
 
 def test_programs_read_pictures_from_their_files(
@@ -255,7 +255,7 @@ def test_programs_read_pictures_from_their_files(
         (tmp_path / name).write_bytes(content)
     monkeypatch.chdir(tmp_path)
     program = programs()["pictures"]
-    # As curl's ``-d @-`` does, without the line breaks of its input.
+    # Like curl's ``-d @-``, which drops the line breaks of its input.
     script = "curl() { tr -d '\\r\\n'; }\n" + program["curl"]["code"]
     ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     by_python = sent_by_python(program["python"]["code"], monkeypatch)

@@ -1,4 +1,4 @@
-"""The confidence panel: where a value's name leads, and how its probability is written."""
+"""The confidence panel: links from values to the schema, and formats of probabilities."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PLACES: list[tuple[str, Any, str]] = [
     ("/all/b", 2, "/properties/all/allOf/1/properties/b"),
     ("/numbers/0", "x", "/properties/numbers/properties/0"),
 ]
-"""Pointers into an answer, values there, and the places in the schema."""
+"""Pointers into an answer, the values there, and pointers to their places in the schema."""
 
 
 def at(schema: Any, pointer: str) -> Any:
@@ -75,7 +75,7 @@ def test_a_values_name_leads_to_the_schema_that_takes_it(called: Any) -> None:
         assert validator.evolve(schema=at(SCHEMA, place)).is_valid(value)
 
 
-def test_a_name_that_the_schema_does_not_say_leads_as_far_as_it_does(called: Any) -> None:
+def test_an_unknown_name_leads_to_the_last_known_place(called: Any) -> None:
     cases = [("/nothing/0", ""), ("/name/x/y", "/properties/name"), ("/pair/x", "/properties/pair")]
     found = called(*(["place", SCHEMA, pointer] for pointer, _ in cases))
     assert found == [place for _, place in cases]

@@ -1,4 +1,4 @@
-"""The graph of the page: its outlines, its search, its camera, and what a walk lights up."""
+"""The graph on the page: outlines, search, camera, and highlights of a walk."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ GRAPH = with_elements(picture_of(DRAWING), DRAWING)
 
 
 def called(*calls: tuple[Any, ...]) -> list[Any]:
-    """What each call to the page's own logic gives."""
+    """The results of calls to functions of the page, through graph.mjs."""
     need_packages()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "calls.json"
@@ -88,7 +88,7 @@ def called(*calls: tuple[Any, ...]) -> list[Any]:
 
 
 def numbers(element: Any) -> tuple[list[float], list[float]]:
-    """Places across and down that an element reaches, but for its texts."""
+    """Horizontal and vertical coordinates of an element and its children, except texts."""
     tag, told, inside = element
     across: list[float] = []
     down: list[float] = []
@@ -108,7 +108,7 @@ def numbers(element: Any) -> tuple[list[float], list[float]]:
     return across, down
 
 
-def test_every_part_stays_in_the_rectangle_by_which_it_is_known_to_be_in_sight() -> None:
+def test_every_part_stays_inside_its_bounding_rectangle() -> None:
     [layers] = called(("layersOf", GRAPH))
     assert [len(items) for items in layers] == [
         len(GRAPH[name]) for name in ("routes", "boxes", "states")
@@ -131,11 +131,11 @@ def test_an_outline_has_a_rectangle_for_each_box_and_each_run_of_a_line() -> Non
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        ('"B": 1', ["w1"]),  # blanks as they are typed, letters of either case
-        ("xy", ["w3"]),  # from a choice on into its leap
-        ("q", ["w5"]),  # also where the picture has no line for it
+        ('"B": 1', ["w1"]),  # a typed space matches a drawn one; case is ignored
+        ("xy", ["w3"]),  # across a choice and its leap
+        ("q", ["w5"]),  # also a way that the picture does not list
         ("last", ["s2", "w4"]),  # a pointer
-        ("/properties/", ["w1", "s2", "w4"]),  # from the top
+        ("/properties/", ["w1", "s2", "w4"]),  # in order from the top
         ("start", ["s0"]),
         ("  ", []),
         ("nowhere", []),
@@ -185,7 +185,7 @@ def seen(camera: Any, x: float, y: float) -> tuple[float, float]:
     return x * camera["scale"] + camera["x"], y * camera["scale"] + camera["y"]
 
 
-def test_what_is_zoomed_keeps_the_point_under_the_pointer() -> None:
+def test_zooming_keeps_the_point_under_the_pointer() -> None:
     cases = windows(50)
     draw = random.Random(6)
     points = [(draw.uniform(0, 800), draw.uniform(0, 600)) for _ in cases]
@@ -224,7 +224,7 @@ def test_a_place_is_shown_in_the_window_and_large_enough_to_be_read() -> None:
         assert 0 < x < window["width"]
         assert 0 < y < window["height"]
         assert camera["scale"] >= READABLE
-    assert shown[-1] == IN_PLACE  # it was in sight
+    assert shown[-1] == IN_PLACE  # it was already in view
 
 
 def test_the_first_look_is_at_the_start_and_can_be_read() -> None:

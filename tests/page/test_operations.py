@@ -1,4 +1,4 @@
-"""What the operations tab makes of ``/metrics``, by prometheus_client, Prometheus and numpy."""
+"""Values of the operations tab, compared with prometheus_client, Prometheus and numpy."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ REFUSED = ("a", "a{", 'a{x="1"', 'a{x="1} 2', "a{x=1} 2", 'a{x="1" y="2"} 3', "a
 
 
 def exposition(metrics: Metrics, started: float = START) -> str:
-    """The server's text, as if it had started then."""
+    """The text of ``/metrics`` of a server that started at ``started``."""
     text = metrics.render()[0].decode()
     return re.sub(r"(?m)^(process_start_time_seconds) .*", rf"\1 {started}", text)
 
 
-def a_servers_text() -> str:
+def server_exposition() -> str:
     metrics = Metrics()
     metrics.describe('a "model"\\\n{x="1"} 3')
     metrics.watch([Reading("num_requests_running", "running", lambda: 3.0)])
@@ -57,7 +57,7 @@ def a_servers_text() -> str:
 
 
 def samples_of(text: str) -> list[list[Any]]:
-    """By prometheus_client; numbers that JSON has not as JavaScript writes them."""
+    """Samples as prometheus_client reads them; infinities and NaN as JavaScript writes them."""
 
     def number(value: float) -> float | str:
         if math.isfinite(value):
@@ -69,7 +69,7 @@ def samples_of(text: str) -> list[list[Any]]:
 
 
 def test_the_exposition_is_read_as_prometheus_client_reads_it(called: Any) -> None:
-    texts = [a_servers_text(), HOSTILE]
+    texts = [server_exposition(), HOSTILE]
     found = called(*(["samples", text] for text in texts))
     assert len(found[0]) > 150
     for text, samples in zip(texts, found, strict=True):
@@ -77,14 +77,14 @@ def test_the_exposition_is_read_as_prometheus_client_reads_it(called: Any) -> No
         assert sorted(map(json.dumps, written)) == sorted(map(json.dumps, samples_of(text)))
 
 
-def test_what_is_no_exposition_is_refused_with_its_line(called: Any) -> None:
+def test_an_invalid_exposition_is_refused_with_its_line(called: Any) -> None:
     found = called(*(["samples", f"a 1\n{text}"] for text in REFUSED), ["samples", "<html>"])
     assert all("Line 2 is not" in message for message in found[:-1])
     assert "Line 1 is not" in found[-1]
 
 
 def histogram_quantile(q: float, buckets: list[tuple[float, float]]) -> float | None:
-    """As Prometheus' documentation of the function describes it."""
+    """The function of this name as the documentation of Prometheus describes it."""
     total = buckets[-1][1]
     if total == 0:
         return None
@@ -124,7 +124,7 @@ def test_quantiles_are_those_of_prometheus_and_in_the_bucket_of_the_true_one(cal
 
 @dataclass
 class Server:
-    """A server that is started anew at times, and what it truly did between two scrapes."""
+    """The metrics of a server that can restart; ``work`` returns its true counts."""
 
     rng: random.Random
     metrics: Metrics
@@ -134,7 +134,7 @@ class Server:
         self.metrics, self.started = Metrics(), self.started + 1
 
     def work(self, least: int = 0) -> tuple[int, int]:
-        """Steps and answers."""
+        """Do random work; returns the numbers of steps and of answers."""
         steps, answers = self.rng.randint(least, 9), self.rng.randint(0, 4)
         for _ in range(steps):
             self.metrics.observe_step(STEP)
@@ -152,7 +152,7 @@ def test_rates_count_what_happened_through_restarts(called: Any) -> None:
     for number in range(1, 40):
         if number % 7 == 0:
             server.restart()
-        # At times there is more after a restart than before it: no value falls.
+        # After some restarts there is so much work that no counter falls.
         done = server.work(least=9 if number % 14 == 0 else 0)
         steps.append(done[0])
         answers.append(done[1])
@@ -197,14 +197,14 @@ def test_quantiles_of_the_last_seconds_forget_what_was_before(called: Any) -> No
                 metrics.observe_request(request(first=slow))
         scrapes.append([exposition(metrics), START + INTERVAL * number, None])
     [told] = called(["history", scrapes, ["first:0.1"], 60])
-    inside = {3: 0.075, 20: 7.5}  # the middles of their buckets
+    inside = {3: 0.075, 20: 7.5}  # midpoints of their buckets
     for point, median in enumerate(told["medians"]):
         since = max((number for number in inside if number <= point < number + 15), default=None)
         assert median == (None if since is None else pytest.approx(inside[since])), point
-    assert told["overall"] == 0.1  # five below it, and five above
+    assert told["overall"] == 0.1  # five values below it and five above
 
 
-def test_what_was_not_measured_is_a_gap_and_never_a_line(called: Any) -> None:
+def test_a_missing_measurement_is_a_gap_and_never_a_line(called: Any) -> None:
     metrics = Metrics()
     metrics.watch([Reading("num_requests_running", "running", lambda: 3.0)])
     text = exposition(metrics)
@@ -288,7 +288,7 @@ def test_polling_slows_down_while_it_fails_and_comes_back(called: Any) -> None:
         assert part in message
 
 
-def test_a_missing_key_is_told_and_asked_for_by_nobody_but_the_reader(called: Any) -> None:
+def test_polling_reports_a_missing_key_and_opens_no_dialog(called: Any) -> None:
     refusal = [401, '{"error": {"message": "Wrong key"}}']
     without, refused = called(["poll", [refusal], ""], ["poll", [refusal, refusal], "k"])
     assert without == {

@@ -1,4 +1,4 @@
-"""Node and the page's pinned packages, where they can be had."""
+"""Node and the page's pinned packages, if they are available."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _INSTALL_SECONDS = 600
 
 
 def need_packages() -> None:
-    """Skip the test where there is no Node, or the packages are neither here nor to be had."""
+    """Skip the test without Node, or if the packages are not installed and cannot be."""
     if (why := _missing()) is not None:
         pytest.skip(why)
 
 
 def node(*arguments: str | Path) -> str:
-    """What ``node`` prints. Raises where it fails."""
+    """Run ``node``; returns its output. Raises ``AssertionError`` if it fails."""
     ran = subprocess.run(
         ["node", *map(str, arguments)], cwd=PAGE, capture_output=True, text=True, check=False
     )
@@ -34,7 +34,7 @@ def node(*arguments: str | Path) -> str:
 @cache
 def _missing() -> str | None:
     if shutil.which("node") is None or shutil.which("npm") is None:
-        return "Node and npm are not here"
+        return "Node or npm is not installed"
     command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline"]
     with (PAGE / "package-lock.json").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two processes would remove each other's packages
@@ -45,12 +45,12 @@ def _missing() -> str | None:
                 command, cwd=PAGE, capture_output=True, check=True, timeout=_INSTALL_SECONDS
             )
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-            return "the page's packages cannot be installed: is there no network?"
+            return "the page's packages cannot be installed; npm needs a network"
     return None
 
 
 def _pinned() -> dict[str, str]:
-    """Versions by folder, but for those of other systems."""
+    """Pinned versions by folder, without optional packages."""
     return _versions(json.loads((PAGE / "package-lock.json").read_text()))
 
 

@@ -1,1 +1,1 @@
-"""Attacks that other servers fell to, sent to this one: see docs/security.md."""
+"""Attacks that succeeded against other servers, sent to this one: see docs/security.md."""

@@ -1,4 +1,4 @@
-"""Small requests for much work, and what is kept of others' answers."""
+"""Small requests that cause much work, and leaks from the answers of other clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.serving.fakes import Bench
 
 ROOMY = replace(CONFIG, max_body_bytes=4 << 20)
-MUCH = "\x7f" * (1 << 20)  # written as \\x7f by repr
+MUCH = "\x7f" * (1 << 20)  # repr writes each as \\x7f
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_an_error_quotes_a_little_of_what_was_sent(body: dict[str, Any]) -
 async def test_large_answers_about_tokens_are_made_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The class of CVE-2026-71486: nothing queues for a model here, so nothing else bounds it."""
+    """The class of CVE-2026-71486: these requests need no model, so no queue limits them."""
     bench = Bench()
     running, most, lock = 0, 0, threading.Lock()
 
@@ -78,7 +78,7 @@ async def test_large_answers_about_tokens_are_made_one_after_the_other(
 
 
 def steps_to_read(reader: AnswerReader, text: str) -> int:
-    """Lines of the reader that run, ``text`` arriving in pieces of three characters."""
+    """Lines of code that the reader runs for ``text`` in pieces of three characters."""
     steps = 0
 
     def count(frame: Any, event: str, argument: Any) -> Any:
@@ -104,7 +104,7 @@ def steps_to_read(reader: AnswerReader, text: str) -> int:
 def test_an_answer_that_nearly_calls_tools_is_read_in_linear_time(
     tools: ToolFormat, piece: str
 ) -> None:
-    """CVE-2025-48887 and CVE-2025-71379: regexes looked for calls, with backtracking."""
+    """CVE-2025-48887 and CVE-2025-71379: calls were found by regexes with backtracking."""
 
     def steps(times: int) -> int:
         reader = AnswerReader(ChatFormat(tools), use=ToolUse((FunctionTool("f"),)))
@@ -116,7 +116,7 @@ def test_an_answer_that_nearly_calls_tools_is_read_in_linear_time(
 def test_every_key_is_compared_whether_or_not_one_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """CVE-2025-59425: the time of a comparison told how much of a key was right."""
+    """CVE-2025-59425: the time of a comparison showed how much of a key was right."""
     compared: list[tuple[bytes, bytes]] = []
     real = hmac.compare_digest
 
@@ -130,12 +130,12 @@ def test_every_key_is_compared_whether_or_not_one_was_found(
         compared.clear()
         assert (keys.number(offered) is not None) is (offered in (b"first", b"third"))
         assert len(compared) == 3
-        # Digests, so that neither length nor beginning of what was offered shows.
+        # Digests are compared: the time shows neither length nor prefix of the offered key.
         assert {len(each) for pair in compared for each in pair} == {32}
 
 
 def test_the_server_imports_no_cache_of_pickles() -> None:
-    """CVE-2025-69872: diskcache, which outlines brings in, reads pickles from a folder."""
+    """CVE-2025-69872: diskcache, a dependency of outlines, reads pickles from a folder."""
     code = (
         "import sys, app.server.serve, app.constraint, app.engine; "
         "import app.serving.workers.worker_process; "
@@ -151,7 +151,7 @@ SECRETS = ("the record of Ann", "the record of Ben", "the record of Cal", "the r
 
 
 def usage_after(others: str, config: EngineConfig, *, draft: bool) -> AnswerUsage | None:
-    """What an answer costs behind another one of the same constraint."""
+    """Usage of an answer after another answer of the same constraint."""
     engine = make_engine(config)
     answer_of(engine, varied(request(prompt=others, allowed=FORM, max_tokens=60), draft=draft))
     asked = request(prompt=SECRETS[0] + "?", allowed=FORM, max_tokens=60)
@@ -161,5 +161,5 @@ def usage_after(others: str, config: EngineConfig, *, draft: bool) -> AnswerUsag
 def test_without_drafts_and_shared_prefixes_usage_tells_nothing_of_others() -> None:
     private = EngineConfig(share_prefixes=False)
     assert len({str(usage_after(each, private, draft=False)) for each in SECRETS}) == 1
-    # With both it does, as docs/security.md says: else this test would show nothing.
+    # With both, usage differs, see docs/security.md; otherwise this test would show nothing.
     assert len({str(usage_after(each, EngineConfig(), draft=True)) for each in SECRETS}) > 1

@@ -1,7 +1,7 @@
-"""Requests that crashed, hung or filled other servers, sent to the whole server as a process.
+"""Requests that crashed, hung or filled other servers, sent to a process of the complete server.
 
-Every one is answered, by a clear 400 that names the field or by a valid answer, and the process
-goes on answering everybody else.
+The response to each is a 400 that names the field, or a valid answer, and the process continues
+to answer other requests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODEL = "leapjson-demo"
 CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 HONEST = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}|object at |Traceback|site-packages|/app/")
-"""What an error may not tell: where something lies in memory or on the disk (CVE-2026-22778)."""
+"""Text that errors must not have: addresses in memory and paths on disk (CVE-2026-22778)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     home.mkdir()
     settings = {"DTYPE": "float32", "COMPILE_SECONDS": "3", "COMPILE_WORKERS": "2"}
     places = {name: str(home) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
-    # Where compiled machine code is kept is trusted; here it stays where it was.
+    # The trusted cache of machine code is beside the sources, so these do not move it.
     before = {name: os.environ.get(name) for name in places}
     os.environ.update(places)
     try:
@@ -79,7 +79,7 @@ def schema(value: Any) -> dict[str, Any]:
 
 
 def tool(parameters: Any) -> dict[str, Any]:
-    """Strict, as other tools are relaxed."""
+    """A strict tool: schemas of other tools are relaxed, not refused."""
     function = {"name": "f", "parameters": parameters, "strict": True}
     return chat(tools=[{"type": "function", "function": function}], tool_choice="required")
 
@@ -97,7 +97,7 @@ ENUM = "root ::= " + " | ".join(f'"value {number}"' for number in range(8_000))
 assert 100_000 < len(ENUM) < 1 << 18
 
 REFUSED: list[tuple[str, str, Mapping[str, Any], str]] = [
-    # what it is, path, body, the field that is named
+    # advisory, path, body, field that the error names
     ("CVE-2025-48942", COMPLETIONS, text(guided_json={"type": "nonsense"}), "guided_json"),
     ("CVE-2025-48942", CHAT, outputs(json={"properties": "x"}), "structured_outputs.json"),
     ("CVE-2025-48942", CHAT, chat(response_format=schema({"type": 1})), "response_format"),
@@ -167,7 +167,7 @@ LEFT_OUT = [
     (CHAT, chat(kv_transfer_params={"tp_size": 10**9}), "kv_transfer_params"),
     (COMPLETIONS, text(n_discard=-1), "n_discard"),
 ]
-"""CVE-2026-94626 and CVE-2026-21869: nothing looks at such fields."""
+"""CVE-2026-94626 and CVE-2026-21869: the server ignores these fields."""
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_an_attack_is_refused_and_the_field_is_named(
     assert error["param"].startswith(param)
     assert len(answer.content) < 10_000
     assert not ADDRESS.search(error["message"])
-    assert_it_lives(running)
+    assert_server_answers(running)
 
 
 @pytest.mark.parametrize(("path", "body", "name"), LEFT_OUT)
@@ -193,7 +193,7 @@ def test_what_an_attack_asks_for_is_left_out_and_named(
 ) -> None:
     answer = running.client.post(path, json=body)
     assert (answer.status_code, answer.headers["x-leapjson-ignored"]) == (200, name)
-    assert_it_lives(running)
+    assert_server_answers(running)
 
 
 ANSWERED: list[tuple[str, Mapping[str, Any]]] = [
@@ -219,12 +219,12 @@ def test_an_attack_is_answered_like_any_request(running: Running, body: Mapping[
     pattern = body.get("guided_regex")
     content = answer.json()["choices"][0]["message"]["content"]
     assert pattern is None or re.fullmatch(pattern.removesuffix("$"), content)
-    assert_it_lives(running)
+    assert_server_answers(running)
 
 
 def test_many_schemas_that_came_once_fill_neither_the_disk_nor_the_cache(running: Running) -> None:
-    """CVE-2025-29770 and CVE-2025-32381: every new schema stayed in a cache for good."""
-    assert_it_lives(running)
+    """CVE-2025-29770 and CVE-2025-32381: every new schema stayed in a cache forever."""
+    assert_server_answers(running)
     files = set(running.home.rglob("*"))
     for number in range(60):
         body = chat(response_format=schema({**HONEST, "title": f"once {number}"}))
@@ -234,7 +234,7 @@ def test_many_schemas_that_came_once_fill_neither_the_disk_nor_the_cache(running
 
 
 def test_an_id_is_the_servers_own_whatever_a_client_calls_itself(running: Running) -> None:
-    """CVE-2026-105755 and CVE-2026-116176: an id from a header was the key of another's state."""
+    """CVE-2026-105755, CVE-2026-116176: an id from a header was a key to another client's state."""
     ids = set()
     for _ in range(2):
         for name in ("x-request-id", "request-id"):
@@ -248,7 +248,7 @@ def test_an_id_is_the_servers_own_whatever_a_client_calls_itself(running: Runnin
 
 
 def test_no_line_of_the_log_is_a_clients(running: Running) -> None:
-    """Every line is one JSON object, and none holds what a client wrote."""
+    """Every line is one JSON object without text from clients."""
     forged = '\n{"level": "critical", "message": "forged"}\r\n'
     running.client.post(CHAT, json=chat(model=forged))
     running.client.post(CHAT, json={**chat(), forged: 1})
@@ -256,7 +256,7 @@ def test_no_line_of_the_log_is_a_clients(running: Running) -> None:
     running.client.post(
         CHAT, json=chat(), headers={"user-agent": "forged", "x-request-id": "forged"}
     )
-    assert_it_lives(running)
+    assert_server_answers(running)
     lines = [line for line in running.log.read_text().splitlines() if line.startswith("{")]
     assert lines
     for line in lines:
@@ -264,16 +264,16 @@ def test_no_line_of_the_log_is_a_clients(running: Running) -> None:
 
 
 def test_the_server_listens_on_one_address_and_its_workers_on_none(running: Running) -> None:
-    """Contrast: CVE-2025-32444, CVE-2025-30202, CVE-2026-3059, CVE-2023-48022 were other ports."""
-    assert_it_lives(running)
+    """CVE-2025-32444, CVE-2025-30202, CVE-2026-3059 and CVE-2023-48022 used other open ports."""
+    assert_server_answers(running)
     processes = _with_children(running.server.process.pid)
-    assert len(processes) >= 3  # it, and its two compile workers
+    assert len(processes) >= 3  # the server and its two compile workers
     listening = [each for process in processes for each in _listening(process)]
     assert listening == [("127.0.0.1", int(running.server.url.rpartition(":")[2]))]
 
 
-def assert_it_lives(running: Running) -> None:
-    """An honest request beside the attack gets a valid answer."""
+def assert_server_answers(running: Running) -> None:
+    """A normal request after the attack gets a valid answer."""
     assert running.client.get("/ready").status_code == 200
     answer = running.client.post(CHAT, json=chat(response_format=schema(HONEST)))
     assert answer.status_code == 200
@@ -291,8 +291,8 @@ def metric(running: Running, name: str) -> float:
 def _with_children(pid: int) -> list[int]:
     parents = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            # Behind the name, which may hold anything: the state, and the parent.
+        with contextlib.suppress(OSError):  # the process may have ended
+            # After the name, which may have any characters: state and parent.
             parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
     found = [pid]
     for each in found:
@@ -301,7 +301,7 @@ def _with_children(pid: int) -> list[int]:
 
 
 def _listening(pid: int) -> list[tuple[str, int]]:
-    """TCP addresses that a process listens on, of IPv4 as they are and of IPv6 in hexadecimal."""
+    """TCP addresses on which a process listens: IPv4 as usual, IPv6 in hexadecimal."""
     sockets = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
     found = []
     for table in ("tcp", "tcp6"):

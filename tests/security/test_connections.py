@@ -1,4 +1,4 @@
-"""What arrives before anybody has been asked for a key: heads, hosts, origins."""
+"""Input that the server handles before it checks an API key: heads, hosts, origins."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.serving.fakes import Bench
 KEYED = replace(CONFIG, api_keys=ApiKeys(["a-key"]))
 HEAD_BYTES = ConnectionLimits().head_bytes
 READ_AT_ONCE = 1 << 18
-"""Bytes that asyncio hands to a protocol at most."""
+"""Maximum bytes that asyncio passes to a protocol in one call."""
 
 
 @asynccontextmanager
 async def served(config: ApiConfig = KEYED) -> AsyncIterator[int]:
-    """The port of a real server that reads HTTP as ours does."""
+    """The port of a real server that reads HTTP with ``BoundedConnection``."""
     bench = Bench()
     async with bench.running():
         settings = uvicorn.Config(
@@ -43,11 +43,11 @@ async def served(config: ApiConfig = KEYED) -> AsyncIterator[int]:
             await server.shutdown()
 
 
-async def said(port: int, *parts: bytes) -> bytes:
-    """Everything that the server answers to ``parts`` until it closes the connection."""
+async def response_to(port: int, *parts: bytes) -> bytes:
+    """Send ``parts``; returns all bytes from the server until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        with contextlib.suppress(ConnectionError):  # closed while there is more to send
+        with contextlib.suppress(ConnectionError):  # the server may close before all parts are sent
             for part in parts:
                 writer.write(part)
                 await writer.drain()
@@ -80,8 +80,8 @@ MUCH = HEAD_BYTES + 2 * READ_AT_ONCE
 )
 async def test_a_head_without_an_end_is_not_gathered(parts: list[bytes]) -> None:
     async with served() as port:
-        assert b"200 OK" not in await said(port, *parts)
-        assert b"200 OK" in await said(port, BEGINNING + b"connection: close\r\n\r\n")
+        assert b"200 OK" not in await response_to(port, *parts)
+        assert b"200 OK" in await response_to(port, BEGINNING + b"connection: close\r\n\r\n")
 
 
 @pytest.mark.parametrize(
@@ -91,15 +91,15 @@ async def test_no_host_header_makes_a_path_an_open_one(host: bytes) -> None:
     async with served() as port:
         for path in (b"/v1/models", b"//health", b"/health/../v1/models", b"/%68ealth/"):
             request = b"GET %b HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n" % (path, host)
-            status = (await said(port, request)).split(b"\r\n")[0]
+            status = (await response_to(port, request)).split(b"\r\n")[0]
             assert status in (b"HTTP/1.1 401 Unauthorized", b"HTTP/1.1 400 Bad Request")
 
 
 @pytest.mark.parametrize("host", [b"evil.example", b"a/?x=", b"["])
-async def test_a_path_that_is_not_there_is_told_as_it_was_asked_for(host: bytes) -> None:
+async def test_an_unknown_path_is_quoted_as_requested(host: bytes) -> None:
     async with served(CONFIG) as port:
         request = b"GET /nowhere HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n" % host
-        assert b"there is nothing at GET /nowhere" in await said(port, request)
+        assert b"there is nothing at GET /nowhere" in await response_to(port, request)
 
 
 EVIL = "http://evil.example:8000"
@@ -107,7 +107,7 @@ EVIL = "http://evil.example:8000"
 
 @asynccontextmanager
 async def browser(config: ApiConfig = CONFIG) -> AsyncIterator[tuple[Bench, httpx.AsyncClient]]:
-    """What a browser sends for a page whose host's name leads to this machine by now."""
+    """A client like a browser on a page whose host name now resolves to this machine."""
     bench = Bench()
     async with (
         bench.running(),
@@ -120,7 +120,7 @@ async def browser(config: ApiConfig = CONFIG) -> AsyncIterator[tuple[Bench, http
 
 
 async def test_a_page_whose_name_was_led_to_this_machine_is_refused() -> None:
-    """DNS rebinding: the browser asks nobody, as it is the page's own origin (CVE-2024-28224)."""
+    """DNS rebinding: no CORS preflight, as it is the page's own origin (CVE-2024-28224)."""
     async with browser() as (bench, client):
         refused = await client.post(CHAT, json=chat(), headers={"origin": EVIL})
         assert refused.status_code == 400
@@ -129,7 +129,7 @@ async def test_a_page_whose_name_was_led_to_this_machine_is_refused() -> None:
         for origin in ("http://127.0.0.1:8000", "http://localhost:3000", "http://[::1]"):
             answer = await client.post(CHAT, json=chat(), headers={"origin": origin})
             assert answer.status_code == 200
-        assert (await client.post(CHAT, json=chat())).status_code == 200  # no page
+        assert (await client.post(CHAT, json=chat())).status_code == 200  # no Origin: not a page
 
 
 @pytest.mark.parametrize("allowed", [(EVIL,), ("*",)])

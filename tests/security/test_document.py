@@ -1,4 +1,4 @@
-"""What docs/security.md says is so: its limits are the code's, the tests that it names exist."""
+"""docs/security.md is correct: its limits equal those of the code, and its tests exist."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_row_of_the_limits_was_understood() -> None:
 
 def test_no_limit_of_the_compiler_and_of_bodies_is_left_out() -> None:
     places = {place for _, place in QUOTED}
-    limits = {each.name for each in fields(Limits)} - {"missing"}  # bytes no token spells: no bound
+    limits = {each.name for each in fields(Limits)} - {"missing"}  # a set of bytes, not a limit
     assert {f"Limits.{name}" for name in limits} <= places
     for name in Settings.model_fields:
         if re.fullmatch(

@@ -1,4 +1,4 @@
-"""The chat template: what a model may do in it, and what a request may put into it."""
+"""The chat template: code of a model in it, and input of a request to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_models_template_reaches_nothing_but_its_messages(
 ) -> None:
     """CVE-2024-34359, CVE-2024-2952, CVE-2026-5760: templates of model files ran as code."""
     monkeypatch.chdir(tmp_path)
-    detect(template, ())  # is told what a format looks like, and renders nothing
+    detect(template, ())  # reads the text of the template, and renders nothing
     tokenizer.hf.chat_template = template
     with pytest.raises(InvalidRequest, match="chat template refuses"):
         tokenizer.render_chat(contents("hi"))
@@ -68,6 +68,6 @@ def test_what_a_message_says_is_text_to_the_template(tokenizer: HfTokenizer) -> 
 def test_what_the_server_tells_the_template_cannot_be_told_otherwise(
     name: str, tokenizer: HfTokenizer
 ) -> None:
-    """CVE-2025-62426, behind the list of names that requests may set at all."""
+    """CVE-2025-62426: a second check, after the list of names that requests may set."""
     with pytest.raises(InvalidRequest, match="cannot be set by a request"):
         tokenizer.render_chat(contents("hi"), options={name: True})

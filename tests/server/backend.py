@@ -1,4 +1,4 @@
-"""A server on a fake engine in a process of its own: what the tests of signals talk to."""
+"""A server process with a fake engine, for tests of signals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def backend(engine: FakeEngine) -> Backend:
 
 
 def main(drain_seconds: float, pieces: int, stall_seconds: float = 120.0) -> int:
-    """The exit status. ``long`` has so many pieces, and ``never`` hangs the engine."""
+    """Serve; the exit status. ``long`` gets ``pieces`` pieces, ``never`` hangs the engine."""
 
     def script(request: EngineRequest) -> list[bytes]:
         if request.prompt[0] == ord("n"):

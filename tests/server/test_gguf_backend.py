@@ -1,4 +1,4 @@
-"""A server of a GGUF file and nothing else: weights, tokenizer and template are in it."""
+"""A server from a GGUF file alone, which has weights, tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_file_is_all_that_a_server_needs(tmp_path: Path) -> None:
 def test_a_tokenizer_without_some_bytes_is_served(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It lacks 0xF1, 0xF2 and the brace that objects begin with."""
+    """The tokenizer lacks 0xF1, 0xF2 and ``{``, with which objects start."""
     alphabet = sorted(set(pre_tokenizers.ByteLevel.alphabet()) - {"ñ", "ò", "{"})
     tokens = ["<unk>", "<s>", "<|im_end|>", *alphabet]
     model = tiny_model("llama", vocab_size=len(tokens))

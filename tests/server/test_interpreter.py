@@ -1,4 +1,4 @@
-"""The interpreter of a process that serves."""
+"""Settings of the interpreter in a server process, and child processes of a failed start."""
 
 from __future__ import annotations
 

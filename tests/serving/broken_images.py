@@ -1,4 +1,4 @@
-"""Files that are no images, or broken ones, or more than they seem; all from a seed."""
+"""Files that are not images, broken images, and decompression bombs, all from a seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def png(width: int, height: int, *chunks: bytes, rows: bytes | None = None) -> bytes:
-    """Grey, whose header says so much; ``rows`` are its pixels, compressed."""
+    """A grey PNG with this size in its header; ``rows`` are its compressed pixels."""
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     pixels = zlib.compress(bytes(width + 1) * height) if rows is None else rows
     parts = (chunk(b"IHDR", header), *chunks, chunk(b"IDAT", pixels), chunk(b"IEND", b""))
@@ -27,13 +27,13 @@ def png(width: int, height: int, *chunks: bytes, rows: bytes | None = None) -> b
 
 
 def gif(width: int, height: int, frame: tuple[int, int] = (1, 1)) -> bytes:
-    """A screen and one frame, whose pixels are missing."""
+    """A GIF with a screen of this size and one frame without pixels."""
     screen = b"GIF89a" + struct.pack("<HHBBB", width, height, 0x80, 0, 0) + bytes(6)
     return screen + b"," + struct.pack("<HHHHB", 0, 0, *frame, 0) + b"\x02\x02\x44\x01\x00;"
 
 
 def webp(width: int, height: int) -> bytes:
-    """A canvas of that size, with a picture of 16 x 8 pixels on it."""
+    """A WebP with a canvas of this size and an image of 16 x 8 pixels on it."""
     inner = picture(format="WEBP", lossless=True)[12:]
     canvas = b"\0\0\0\0" + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
     body = b"WEBPVP8X" + struct.pack("<I", len(canvas)) + canvas + inner
@@ -41,7 +41,7 @@ def webp(width: int, height: int) -> bytes:
 
 
 def lossless_webp(width: int, height: int) -> bytes:
-    """One whose bitstream says that it is of that size."""
+    """A lossless WebP whose bitstream claims this size."""
     file = bytearray(picture(format="WEBP", lossless=True))
     assert file[12:16] == b"VP8L"
     file[21:25] = struct.pack("<I", width - 1 | height - 1 << 14)
@@ -49,7 +49,7 @@ def lossless_webp(width: int, height: int) -> bytes:
 
 
 def jpeg(width: int, height: int) -> bytes:
-    """A picture whose frame header says another size."""
+    """A JPEG whose frame header claims this size."""
     file = bytearray(picture(format="JPEG"))
     at = file.index(b"\xff\xc0") + 5
     file[at : at + 4] = struct.pack(">HH", height, width)
@@ -90,7 +90,7 @@ BOMBS = {
 
 
 def mutants(count: int, seed: int = 0) -> Iterator[bytes]:
-    """Valid files with bytes changed, cut out, put in twice, or cut off."""
+    """Valid files with bytes changed, removed, duplicated, or cut off at the end."""
     drawn = random.Random(seed)
     files = [picture(48, 32, format=format, seed=each) for each, format in enumerate(FORMATS)]
     files += [
@@ -111,7 +111,7 @@ def mutants(count: int, seed: int = 0) -> Iterator[bytes]:
             case 3:
                 for _ in range(drawn.randrange(1, 32)):
                     file[drawn.randrange(len(file))] = drawn.randrange(256)
-            case 4:  # where headers are
+            case 4:  # in the headers
                 for _ in range(drawn.randrange(1, 6)):
                     file[drawn.randrange(min(64, len(file)))] = drawn.choice((0, 1, 0x7F, 0xFF))
         yield bytes(file)

@@ -52,7 +52,7 @@ def compile(spec: Regex, *arguments: Any) -> Any:
 
 
 def wait_for_file(spec: JsonSchema, *arguments: Any) -> bytes:
-    """Done once there is the file that the schema names."""
+    """Return when the file exists that the schema names."""
     while not Path(spec.schema["const"]).exists():
         time.sleep(0.01)
     return b"{}"

@@ -1,4 +1,4 @@
-"""Fakes of what serving stands on: a scripted engine, a tokenizer, a recording observer."""
+"""Fakes of the parts below serving: a scripted engine, a tokenizer, a recording observer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ GRAPH = {
     "states": [], "ways": [], "boxes": [], "routes": [],
 }  # fmt: skip
 WALK = {"steps": [], "kept": 0, "at": "s0", "complete": False, "accepted": 0, "state": "0.0.0"}
-"""The chat format of a model whose template knows of no tools."""
+"""``PLAIN``: the format of a template without tools. ``GRAPH``, ``WALK``: empty results."""
 
 Script = Callable[[EngineRequest], Sequence[bytes]]
 
@@ -63,30 +63,30 @@ def hello(request: EngineRequest) -> Sequence[bytes]:
 
 
 class FakeEngine:
-    """Answers each request with the pieces of its script, one of each live request per step."""
+    """Answers each request with the pieces of its script; a step emits one for each request."""
 
     def __init__(self, script: Script = hello, *, slots: int = 64) -> None:
         self.script = script
         self.slots = slots
         self.urgent: Callable[[], bool] = lambda: False
         self.gate = threading.Event()
-        """While it is closed, steps bring nothing."""
+        """While it is not set, steps emit nothing, except ``opened``."""
         self.gate.set()
         self.pause_at: int | None = None
-        """Pieces of one request after which the gate closes by itself."""
+        """Number of pieces of one request after which the engine clears the gate."""
         self.refusal: Callable[[EngineRequest], Exception | None] = lambda request: None
         self.crash: BaseException | None = None
         self.finish_with: str | None = None
         self.error: RequestError | None = None
-        """What an answer that is given up (``finish_with`` "error") says about it."""
+        """The error in the last chunk of an answer, with ``finish_with`` "error"."""
         self.closed: bytes | None = None
-        """The beginning of its answers, where budgets end a value."""
+        """``TokenChunk.closed`` of all chunks: an answer that its budget cut."""
         self.added: list[EngineRequest] = []
         self.aborted: list[str] = []
         self.threads: set[int] = set()
         self.given_up = 0
         self.opened: list[str] = []
-        """Requests whose next piece is told before the next step has computed anything."""
+        """Requests whose next piece is yielded first in the next step, also with a cleared gate."""
         self._left: dict[str, list[bytes]] = {}
         self._given: dict[str, int] = {}
         self._spelled: dict[str, list[bytes]] = {}
@@ -173,7 +173,7 @@ class FakeEngine:
         )
 
     def _origins(self, request: EngineRequest, piece: bytes) -> Origins:
-        """The token of ``piece``, and the one before it told again."""
+        """Origins of the token of ``piece`` and, once more, of the token before."""
         known = self._spelled.setdefault(request.request_id, [])
         known.append(piece)
         first = max(0, len(known) - 2)
@@ -188,7 +188,7 @@ class FakeEngine:
 
 
 class FakeConstraint:
-    """A constraint that is only looked at for its size."""
+    """A constraint of which only sizes and relaxations are read."""
 
     def __init__(self, nbytes: int = 1, relaxed: Sequence[Relaxation] = ()) -> None:
         self.nbytes = nbytes
@@ -208,10 +208,10 @@ class FakeConstraint:
 
 
 class FakeTokenizer:
-    """A token for each byte of the contents."""
+    """A tokenizer with one token for each byte of the messages' contents."""
 
     def __init__(self, generation_prompt: str = "") -> None:
-        """``generation_prompt``: what the chat template would put behind the messages."""
+        """``generation_prompt``: text that the chat template adds after the messages."""
         self.generation_prompt = generation_prompt
         self.seen: list[Sequence[Mapping[str, Any]]] = []
         self.opened: list[bool] = []
@@ -239,7 +239,7 @@ class FakeTokenizer:
         return list(text.encode())
 
     def encode_prompt(self, text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
-        """With the special token 256 in front, if asked for."""
+        """Bytes of ``text``, after the special token 256 if ``add_special_tokens``."""
         return [*([256] if add_special_tokens else []), *text.encode()]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -268,7 +268,7 @@ class FakeWeights:
 
 
 class FakeSlots:
-    """Room for so many adapters, whose weights are the names of their folders."""
+    """Slots for ``count`` adapters; the weights of an adapter are the name of its folder."""
 
     def __init__(self, count: int = 2) -> None:
         self.count = count
@@ -288,7 +288,7 @@ class FakeSlots:
 
 
 class Bench:
-    """A service on fakes, with the parts in reach."""
+    """A generation service on fakes, with its parts as attributes."""
 
     def __init__(
         self,
@@ -319,9 +319,9 @@ class Bench:
         self.explained: list[JsonSchema] = []
         self.explain_error: RequestError | None = None
         self.relaxed: Sequence[Relaxation] = ()
-        """What every constraint is said to be relaxed by."""
+        """Relaxations of every compiled constraint."""
         self.written: list[Written] = []
-        """What was checked."""
+        """Answers of relaxed schemas that were validated."""
         self.worker = EngineWorker(self.engine, clock=time.perf_counter)
         self.admission = Admission(
             capacity,
@@ -412,13 +412,13 @@ class Bench:
             await self.constraints.close()
 
     def held(self, answers: int = 1, tenant: str = "") -> Ticket:
-        """A request that has so many places."""
+        """A ticket of a request with ``answers`` places."""
         ticket = self.admission.enter(tenant)
         ticket.take(answers)
         return ticket
 
     async def open(self, request: Asked) -> Generation:
-        """A generation, which is the caller's to close."""
+        """Start a generation, which the caller must close."""
         ticket = self.admission.enter()
         timeline = Timeline("/test", request.request_id, self.service.observer, self.service.clock)
         try:
@@ -448,19 +448,19 @@ class Bench:
 
 
 def text_of(added: tuple[int, Sequence[Piece]]) -> str:
-    """The content of what was added to a choice."""
+    """The content in the pieces that were added to a choice."""
     return "".join(piece.text for piece in added[1] if isinstance(piece, Content))
 
 
 @dataclass(frozen=True)
 class Asked(GenerationRequest):
-    """A request and its id, which its timeline has."""
+    """A request with an id for its timeline."""
 
     request_id: str = ""
 
 
 def ask(request_id: str = "r", **fields: Any) -> Asked:
-    """A request that says ``hi``."""
+    """A request with the message ``hi``, if ``fields`` have no messages."""
     messages = fields.pop("messages", [{"role": "user", "content": "hi"}])
     own = {name: fields.pop(name) for name in ("adapter", "content", "tools") if name in fields}
     options = GenerationOptions(**fields)
@@ -468,7 +468,7 @@ def ask(request_id: str = "r", **fields: Any) -> Asked:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait until ``condition`` says yes; what it looks at may belong to another thread."""
+    """Poll until ``condition`` is true; its data may belong to another thread."""
     async with asyncio.timeout(300):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

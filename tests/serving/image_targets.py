@@ -15,14 +15,14 @@ from app.core.images import ImageJob, PreparedImage, ReadingLimits, digest_of
 from app.serving.images.reading import read_image
 
 PATCH = 8
-"""Pixels a side."""
+"""Pixels on each side of a patch."""
 PLACEHOLDER = 256
 HANGS, DIES, HOGS, FAILS = (13, 13), (17, 17), (19, 19), (23, 23)
-"""Sizes of images at which it does so."""
+"""Sizes of images at which the processor hangs, dies, uses too much memory, or raises."""
 
 
 PEAK = b"peak"
-"""Instead of a file: an image of as many tokens as the worker has held MiB."""
+"""Data instead of a file: the result has one token per MiB of the worker's peak memory."""
 
 
 def prepare(job: ImageJob, model: str, limits: ReadingLimits) -> PreparedImage:
@@ -45,14 +45,14 @@ def prepare(job: ImageJob, model: str, limits: ReadingLimits) -> PreparedImage:
 
 
 def _peak() -> int:
-    """The most memory that the worker has held, in MiB."""
+    """Peak memory of the worker in MiB."""
     with open("/proc/self/status", encoding="ascii") as status:
         line = next(each for each in status if each.startswith("VmHWM:"))
     return int(line.split()[1]) >> 10
 
 
 def _patched(image: Image.Image, max_tokens: int) -> PreparedImage:
-    """A token for each patch, smaller until there are no more than ``max_tokens``."""
+    """``image`` with a token for each patch, scaled down to at most ``max_tokens``."""
     while (tokens := math.ceil(image.width / PATCH) * math.ceil(image.height / PATCH)) > max_tokens:
         if image.size == (1, 1):
             raise InvalidRequest(f"it counts for {tokens} tokens and the limit is {max_tokens}")

@@ -1,4 +1,4 @@
-"""A model that sees, as far as a server knows of one: a token for each patch of an image."""
+"""Fakes of a vision model for a server: an image has a token for each patch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Pixels = NDArray[Any]
 
 
 class SeeingTokenizer(FakeTokenizer):
-    """A token for each byte, and one for ``MARKER``. The template writes ``[role]`` first."""
+    """A token for each byte, and one for ``MARKER``; ``[role]`` precedes each message."""
 
     def render_chat(
         self,
@@ -65,7 +65,7 @@ class SeeingTokenizer(FakeTokenizer):
         return "".join(MARKER if each["type"] == "image" else each["text"] for each in content)
 
 
-class FakeEyes:
+class FakeVisionSpec:
     marker = MARKER
     placeholder = PLACEHOLDER
     two_way: TwoWay | None = None
@@ -86,7 +86,7 @@ class FakeEyes:
 
 
 class PixelEncoder:
-    """What it makes of an image are its pixels; nothing while ``gate`` is closed."""
+    """An encoder whose features are the pixels; without ``gate`` it waits for ``finish``."""
 
     def __init__(self) -> None:
         self.gate = True
@@ -102,7 +102,7 @@ class PixelEncoder:
         return self.asked[-1][1]
 
     def finish(self, error: Exception | None = None) -> None:
-        """The last image asked for is encoded, or fails."""
+        """Complete the encoding of the last requested image, or fail it with ``error``."""
         image, encoded, _ = self.asked[-1]
         if error is None:
             encoded.set_result(image.inputs["pixel_values"])
@@ -111,7 +111,7 @@ class PixelEncoder:
 
 
 def spelled(tokens: Sequence[int]) -> str:
-    """A prompt for people: runs of an image's tokens as ``{12}``."""
+    """A readable prompt: a run of 12 image tokens is ``{12}``."""
     text, run = "", 0
     for token in [*tokens, None]:
         if token == PLACEHOLDER:
@@ -125,7 +125,7 @@ def spelled(tokens: Sequence[int]) -> str:
 def picture(
     width: int = 16, height: int = 8, *, format: str = "PNG", seed: int = 0, **options: Any
 ) -> bytes:
-    """A file with an image of noise."""
+    """The bytes of an image file with noise."""
     noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(noise).save(file, format, **options)
@@ -137,7 +137,7 @@ def data_url(file: bytes, media_type: str = "image/png") -> str:
 
 
 class Seeing:
-    """A server whose model sees, with real image workers."""
+    """A server with a fake vision model and real image workers."""
 
     def __init__(
         self,
@@ -167,12 +167,12 @@ class Seeing:
 
     @property
     def prompt(self) -> str:
-        """The last one that the engine was given."""
+        """The last prompt that the engine received, as ``spelled`` shows it."""
         return spelled(self.engine.added[-1].prompt)
 
     @property
     def images(self) -> list[Any]:
-        """The pixels that go with it."""
+        """The pixels of the images in the last prompt."""
         images = self.engine.added[-1].images
         assert images is not None
         return [cast(Pixels, each.features)[0] for each in images.images]
@@ -180,7 +180,7 @@ class Seeing:
 
 @asynccontextmanager
 async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
-    """A server, started."""
+    """A started server; ``context`` is the maximum length of a sequence."""
     engine, tokenizer, encoder = FakeEngine(), SeeingTokenizer(), PixelEncoder()
     blind = backend(engine)
     parts = replace(
@@ -188,7 +188,7 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
         tokenizer=tokenizer,
         chat_format=replace(blind.chat_format, image_marker=MARKER, takes_images=True),
         max_sequence_tokens=settings.pop("context", 4096),
-        vision=FakeEyes(),
+        vision=FakeVisionSpec(),
         vision_encoder=encoder,
         image_target="tests.serving.image_targets:prepare",
         compile_target="app.constraint:compile_program",
@@ -196,7 +196,7 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
     )
     assembly = assemble(Settings(compile_workers=1, **settings), parts, Metrics())
     with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(str(Path(__file__).parents[2]))  # workers find the tests
+        patched.syspath_prepend(str(Path(__file__).parents[2]))  # workers import the tests
         async with (
             assembly.app.router.lifespan_context(assembly.app),
             httpx.AsyncClient(

@@ -1,4 +1,4 @@
-"""Adapters while the server runs: found, held by answers, loaded between steps, unloaded."""
+"""Adapters at run time: look-up, use by answers, loading between steps, unloading."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_unloading_waits_for_the_last_answer_and_its_slot_stays_taken_unti
     assert not engine.aborted
 
 
-async def test_whoever_stops_waiting_for_an_unload_has_unloaded_all_the_same(folder: Path) -> None:
+async def test_a_cancelled_unload_still_unloads_the_adapter(folder: Path) -> None:
     engine = FakeEngine()
     async with bench_of(folder, engine, slots=1).running() as bench:
         adapters = adapters_of(bench)

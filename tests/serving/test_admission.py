@@ -22,7 +22,7 @@ class Clock:
 
 
 def admitted(admission: Admission, size: int = 1, tenant: str = "") -> Ticket:
-    """A request with places for so many answers."""
+    """A ticket with places for ``size`` answers."""
     ticket = Ticket(admission, tenant, arrived=0.0)
     ticket.take(size)
     return ticket
@@ -35,7 +35,7 @@ def refusal(admission: Admission, size: int = 1, tenant: str = "") -> QueueFull:
 
 
 def started(admission: Admission, tenant: str = "", tokens: int = 1) -> Ticket:
-    """One answer that runs."""
+    """The ticket of one running answer."""
     ticket = admitted(admission, 1, tenant)
     ticket.claim(tokens, 3600)
     ticket.start()
@@ -78,7 +78,7 @@ def test_entering_takes_nothing() -> None:
     admission.enter()
 
 
-def test_what_never_queues_enters_a_full_and_a_draining_server() -> None:
+def test_a_request_that_never_queues_enters_a_full_and_a_draining_server() -> None:
     admission = Admission(1, clock=Clock())
     admitted(admission)
     admission.drain()
@@ -146,7 +146,7 @@ async def test_the_deadline_counts_from_the_arrival() -> None:
         ticket.deadline(61)
 
 
-def test_one_tenant_alone_has_all_the_room_there_is_said_to_be() -> None:
+def test_a_tenant_alone_may_use_the_whole_capacity() -> None:
     for capacity in range(1, 70):
         admission = Admission(capacity, clock=Clock(), tenant_share=0.9)
         for _ in range(capacity):
@@ -236,9 +236,9 @@ def test_the_retry_time_follows_the_drain_rate() -> None:
     for ticket in tickets[:5]:
         ticket.leave()
         clock.now += 2
-    # Five left in ten seconds: one each two seconds.
+    # Five tickets left in ten seconds: one per two seconds.
     assert refusal(admission, 6).retry_after == 2
-    assert refusal(admission, 9).retry_after == 20  # after the six, too
+    assert refusal(admission, 9).retry_after == 20  # in addition to the six
 
 
 def test_the_retry_time_is_between_1_and_120_seconds() -> None:
@@ -252,10 +252,10 @@ def test_the_retry_time_is_between_1_and_120_seconds() -> None:
     assert refusal(admission, 900).retry_after == 120
 
 
-def test_time_in_which_nobody_waited_says_nothing_of_how_fast_answers_are_made() -> None:
+def test_time_without_a_queue_does_not_count_for_the_drain_rate() -> None:
     clock = Clock()
     admission = Admission(12, clock=clock, running=2)
-    for _ in range(100):  # an idle server: one answer in ten seconds, for which nobody waits
+    for _ in range(100):  # an idle server: one answer in ten seconds, and no queue
         ticket = started(admission)
         clock.now += 10
         ticket.leave()
@@ -266,22 +266,22 @@ def test_time_in_which_nobody_waited_says_nothing_of_how_fast_answers_are_made()
     assert refusal(admission, 10).retry_after == 2
 
 
-def test_what_left_before_it_ran_says_nothing_of_how_fast_answers_are_made() -> None:
+def test_tickets_that_never_ran_do_not_count_for_the_drain_rate() -> None:
     clock = Clock()
     admission = Admission(10, clock=clock)
     tickets = [started(admission) for _ in range(9)]
-    for _ in range(1000):  # refused for its schema, or its client left
+    for _ in range(1000):  # its schema was refused, or its client left
         admitted(admission, 1).leave()
         clock.now += 0.01
     tickets[0].leave()
     assert refusal(admission, 8).retry_after > 50
 
 
-def test_a_burst_that_is_refused_is_told_to_come_back_one_after_the_other() -> None:
+def test_a_refused_burst_gets_rising_retry_times() -> None:
     clock = Clock()
     admission = Admission(100, clock=clock)
     tickets = [started(admission) for _ in range(100)]
-    for ticket in tickets[:50]:  # ten in a second
+    for ticket in tickets[:50]:  # ten per second
         ticket.leave()
         clock.now += 0.1
     for _ in range(50):
@@ -300,7 +300,7 @@ def test_a_request_that_would_start_too_late_is_refused_at_once() -> None:
     running = [started(admission, tokens=100) for _ in range(10)]
     for _ in range(40):
         admitted(admission, 1).claim(100, 3600)
-    for _ in range(10):  # one each second
+    for _ in range(10):  # one per second
         clock.now += 1
         running.pop(0).leave()
         running.append(started(admission, tokens=100))
@@ -325,7 +325,7 @@ def test_a_tenant_that_has_little_waiting_is_expected_to_start_soon() -> None:
     admitted(admission, 1, "b").claim(100, 5)
 
 
-def test_nothing_is_refused_for_a_wait_that_nobody_can_foretell() -> None:
+def test_an_unknown_wait_refuses_no_request() -> None:
     clock = Clock()
     admission = Admission(100, clock=clock, running=1)
     for _ in range(50):
@@ -368,7 +368,7 @@ def test_when_all_is_released_nothing_is_held(
 
 @pytest.mark.parametrize("overload", [1.5, 3.0])
 def test_under_overload_those_who_come_back_when_told_find_room(overload: float) -> None:
-    """An engine that runs 8 answers, of 2 seconds on average, and a burst of too many."""
+    """An engine runs 8 answers of 2 seconds on average, and a burst overloads it."""
     rng = random.Random(1)
     clock = Clock()
     admission = Admission(40, clock=clock, running=8)
@@ -388,7 +388,7 @@ def test_under_overload_those_who_come_back_when_told_find_room(overload: float)
                 ticket.claim(100, 3600)
                 waiting.append(ticket)
             except QueueFull as error:
-                if tries == 2:  # as the SDK does
+                if tries == 2:  # the SDK gives up after two retries
                     refused += 1
                 else:
                     heapq.heappush(arrivals, (clock.now + error.retry_after, tries + 1))
@@ -445,7 +445,7 @@ def test_flex_requests_and_batches_take_no_room_of_others() -> None:
         (True, ServiceTier.PRIORITY, ServiceTier.PRIORITY, ServiceTier.BATCH),
     ],
 )
-def test_nobody_gets_a_higher_class_than_it_has_a_right_to(
+def test_a_request_gets_at_most_its_highest_service_tier(
     batch: bool, highest: ServiceTier, asked: ServiceTier, granted: ServiceTier
 ) -> None:
     ticket = Admission(2, clock=Clock()).enter(batch=batch, highest=highest)

@@ -1,4 +1,4 @@
-"""Bound constraints: what is kept, for whom, and for how long."""
+"""The cache of bound constraints: sharing, scopes and eviction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FakeDocument:
 
 @dataclass(eq=False)
 class FakeHoles:
-    """A constraint that is looked at for its size and for what it was bound to."""
+    """A constraint with a size, and with the documents to which it was bound."""
 
     holes: Sequence[Hole] = (Hole(USER),)
     documents: Mapping[Source, Any] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Reader:
         return FakeDocument(texts)
 
 
-def said(*texts: str) -> list[Passage]:
+def passages(*texts: str) -> list[Passage]:
     return [Passage(f"messages[{number}]", text) for number, text in enumerate(texts)]
 
 
@@ -61,43 +61,43 @@ def bindings(read: Reader, max_bytes: int = 1000) -> Bindings:
     return Bindings(read, max_bytes=max_bytes, max_characters=50)
 
 
-async def test_what_comes_again_is_bound_once() -> None:
+async def test_equal_texts_are_bound_once() -> None:
     read, base = Reader(), FakeHoles()
     cache = bindings(read)
-    together = await asyncio.gather(*(cache.bind(base, said("a", "b")) for _ in range(3)))
-    again = await cache.bind(base, said("a", "b"))
+    together = await asyncio.gather(*(cache.bind(base, passages("a", "b")) for _ in range(3)))
+    again = await cache.bind(base, passages("a", "b"))
     assert {id(each) for each in together} == {id(again)}
     assert read.read == [("a", "b")]
-    other = await cache.bind(base, said("ab"))
-    assert other is not again, "texts that are cut elsewhere are others"
+    other = await cache.bind(base, passages("ab"))
+    assert other is not again, "the same text in other pieces is another document"
 
 
 async def test_another_constraint_shares_the_document_within_a_scope() -> None:
     read = Reader()
     cache = bindings(read)
-    first = await cache.bind(FakeHoles(), said("a"))
-    second = await cache.bind(FakeHoles(), said("a"))
+    first = await cache.bind(FakeHoles(), passages("a"))
+    second = await cache.bind(FakeHoles(), passages("a"))
     assert first[1][USER] is second[1][USER]
     assert len(read.read) == 1
-    await cache.bind(FakeHoles(), said("a"), "another tenant")
+    await cache.bind(FakeHoles(), passages("a"), "another tenant")
     assert len(read.read) == 2
 
 
 async def test_the_least_recently_used_goes_when_there_are_too_many_bytes() -> None:
     read, base = Reader(), FakeHoles()
     cache = bindings(read, max_bytes=250)
-    first = await cache.bind(base, said("a"))
-    await cache.bind(base, said("b"))
-    assert await cache.bind(base, said("a")) is first
-    await cache.bind(base, said("c"))
+    first = await cache.bind(base, passages("a"))
+    await cache.bind(base, passages("b"))
+    assert await cache.bind(base, passages("a")) is first
+    await cache.bind(base, passages("c"))
     assert len(cache) == 2
     assert cache.nbytes == 220
-    assert await cache.bind(base, said("a")) is first
+    assert await cache.bind(base, passages("a")) is first
     assert isinstance(first[0], FakeHoles)
-    first[0].nbytes = 1000  # it has grown above the bound by itself
-    assert await cache.bind(base, said("a")) is not first
+    first[0].nbytes = 1000  # it alone is now larger than the limit
+    assert await cache.bind(base, passages("a")) is not first
 
 
 async def test_a_text_that_is_too_long_is_refused_with_both_numbers() -> None:
     with pytest.raises(InvalidRequest, match="51 characters and the limit is 50"):
-        await bindings(Reader()).bind(FakeHoles(), said("x" * 51))
+        await bindings(Reader()).bind(FakeHoles(), passages("x" * 51))

@@ -13,7 +13,7 @@ from tests.serving.fakes import FakeConstraint, RecordingObserver
 
 
 class Workshop:
-    """Compiles to constraints of 10 bytes, when let."""
+    """A cache over a compiler of 10-byte constraints, which waits until ``gate`` is set."""
 
     def __init__(self, *, max_bytes: int = 30) -> None:
         self.now = 0.0
@@ -130,7 +130,7 @@ async def test_one_that_outgrows_the_whole_cache_is_compiled_afresh() -> None:
     grown.nbytes = 31
     fresh = await shop.get("a")
     assert fresh is not grown
-    assert grown.nbytes == 31, "those who use it keep it"
+    assert grown.nbytes == 31, "requests that use it keep it"
     assert (len(shop.cache), shop.cache.nbytes, shop.cache.evictions) == (1, 10, 1)
     assert (shop.cache.hits, shop.cache.misses) == (0, 2)
     assert await shop.get("a") is fresh
@@ -216,7 +216,7 @@ async def test_states_and_masks_are_counted_for_what_is_kept() -> None:
     assert (shop.cache.num_states, shop.cache.num_masks) == (103, 4)
 
 
-async def test_what_a_new_constraint_costs_does_not_grow_with_the_cache(
+async def test_the_cost_of_a_new_constraint_does_not_grow_with_the_cache(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench, measured = Workshop(max_bytes=1 << 20), 0
@@ -236,4 +236,4 @@ async def test_what_a_new_constraint_costs_does_not_grow_with_the_cache(
     first.nbytes = 5000
     for number in range(200 // 16 + 2):
         await bench.get(f"b{number}")
-    assert bench.cache.nbytes > 5000, "what it has grown by is seen in its turn"
+    assert bench.cache.nbytes > 5000, "its growth is measured in its turn"

@@ -1,4 +1,4 @@
-"""When the time of a request has passed: what is told, and that nothing of it runs any more."""
+"""Requests past their deadline: the error that clients get, and the end of all their work."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SHORT = 0.01
 
 
 def now() -> Deadline:
-    """One that passes at once."""
+    """A deadline that passes immediately."""
     return Deadline(asyncio.get_running_loop().time(), 5.0, asked=True)
 
 
-async def test_what_no_step_has_scheduled_in_time_ends_and_leaves_nothing() -> None:
+async def test_an_answer_that_no_step_scheduled_in_time_leaves_nothing() -> None:
     async with Bench(FakeEngine(slots=0)).running() as bench:
         with pytest.raises(DeadlineExceeded, match=r"within 0\.01 s, its timeout"):
             await bench.texts(ask(timeout=SHORT, n=2))
@@ -30,7 +30,7 @@ async def test_what_no_step_has_scheduled_in_time_ends_and_leaves_nothing() -> N
         assert bench.admission.live == 0
 
 
-async def test_what_waits_for_its_turn_is_told_that_it_never_came() -> None:
+async def test_the_error_of_a_queued_answer_says_that_it_never_started() -> None:
     async with Bench(FakeEngine(slots=0)).running() as bench:
         generation = await bench.open(ask(n=2))
         generation.expire(now())
@@ -64,7 +64,7 @@ async def test_compiling_counts() -> None:
         assert bench.engine.added == []
 
 
-async def test_what_came_in_time_is_told_before_the_error() -> None:
+async def test_text_from_before_the_deadline_is_sent_before_the_error() -> None:
     async with Bench(FakeEngine(lambda request: [b"a", b"b"])).running() as bench:
         bench.engine.pause_at = 1
         generation = await bench.open(ask())
@@ -94,7 +94,7 @@ async def test_an_answer_that_has_ended_is_past_its_deadline() -> None:
 
 async def test_tokens_in_the_queue_are_counted_with_the_room_that_was_asked_for() -> None:
     async with Bench(FakeEngine(slots=0), context=5000, max_queue_tokens=1200).running() as bench:
-        waiting = [asyncio.create_task(bench.texts(ask("a")))]  # 2 tokens and 1024 for its answer
+        waiting = [asyncio.create_task(bench.texts(ask("a")))]  # 2 tokens, and 1024 for the answer
         await until(lambda: len(bench.engine.added) == 1)
         with pytest.raises(QueueFull, match=r"1026 tokens are waiting.*adds 202"):
             await bench.texts(ask("b", max_tokens=200))

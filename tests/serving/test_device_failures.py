@@ -1,4 +1,4 @@
-"""A device that fails amid a step: the real engine on a runner that raises what torch raises."""
+"""A device that fails in a step: the real engine on a runner that raises torch's errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOKENS = 200
 
 
 class FailingRunner(ScriptedRunner):
-    """Once ``failing`` is set, it raises ``error`` in its next ``place``."""
+    """Raises ``error`` at ``place`` (launch, sample or wait) once ``failing`` is set."""
 
     def __init__(self, error: Exception, place: str) -> None:
         super().__init__(ScriptedModel(VOCABULARY), num_blocks=256)
@@ -41,7 +41,7 @@ class FailingRunner(ScriptedRunner):
 
     def launch(self, plan: Sequence[Span]) -> None:
         if not self.failing.is_set():
-            self.allowed.acquire()  # steps are few until the test has seen what it wants to see
+            self.allowed.acquire()  # the test allows each step before the failure
         self._fail_in("launch")
         super().launch(plan)
 
@@ -95,7 +95,7 @@ async def test_everybody_gets_503_when_the_device_fails(
     ):
         running = [asyncio.ensure_future(post(stream)) for stream in (True, False)]
         while sum(len(plan) == 2 for plan in runner.plans) < 2:
-            runner.allowed.release()  # the second may come steps after the first
+            runner.allowed.release()  # the second request may join some steps later
             await asyncio.sleep(0.01)
         waiting = [asyncio.ensure_future(post(stream)) for stream in (True, False)]
         await until(lambda: assembly.admission.live == 4)
@@ -105,7 +105,7 @@ async def test_everybody_gets_503_when_the_device_fails(
         late = await post(False)
         health = (await client.get("/health")).status_code
 
-    assert streamed.status_code == 200  # it had begun
+    assert streamed.status_code == 200  # the stream had started
     events = [line.removeprefix("data: ") for line in streamed.text.splitlines() if line]
     assert json.loads(events[-1])["error"]["code"] == "engine_died"
     for answer in (whole, *queued, late):
@@ -115,5 +115,5 @@ async def test_everybody_gets_503_when_the_device_fails(
     assert health == 503
     assert not assembly.worker.alive
     died = next(record for record in caplog.records if record.levelname == "CRITICAL")
-    # Only what is known to say nothing of a request is logged by its text.
+    # Only the texts of errors that cannot quote a request are logged.
     assert ("off the bus" in died.getMessage()) == isinstance(error, DeviceFailed)

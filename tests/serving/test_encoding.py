@@ -1,4 +1,4 @@
-"""Images are encoded before a request goes to the engine: in turn, and once."""
+"""Images are encoded before a request goes to the engine: in fair order, and once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.serving.admission import Admission, Ticket
 from app.serving.images.encoding import ImageEncoder
 
 MOST = 1 << 10
-"""Bytes of images that all requests may hold."""
+"""Maximum bytes of the images of all requests together."""
 
 
 def image(name: str, tokens: int = 2) -> PreparedImage:
@@ -29,11 +29,11 @@ A, B, C = image("a"), image("b"), image("c")
 
 
 class HeldEncoder:
-    """Encodes an image when a test says so; 10 bytes of features for a token."""
+    """An encoder that completes an image on ``finish``, with 10 bytes of features a token."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Future[Features], Callable[[], bool]]] = []
-        """The first letter of each image, in order."""
+        """First letter, future and ``is_wanted`` of each requested image, in order."""
 
     def feature_bytes(self, image: PreparedImage) -> int:
         return 10 * image.num_tokens
@@ -47,7 +47,7 @@ class HeldEncoder:
         return "".join(name for name, _, _ in self.asked)
 
     async def finish(self, error: Exception | None = None) -> None:
-        """The last one asked for is encoded, or fails; the event loop goes on until idle."""
+        """Complete or fail the last requested image, then run the event loop until it is idle."""
         _, future, _ = self.asked[-1]
         if error is None:
             future.set_result(np.full(20, ord(self.names[-1]), dtype=np.uint8))
@@ -75,7 +75,7 @@ class Bench:
     async def ask(
         self, *images: PreparedImage, ticket: Ticket | None = None
     ) -> asyncio.Task[PromptImages]:
-        """As far as it gets; its pixels are held, as they are where they were prepared."""
+        """Start to encode ``images`` and run until it waits; the ticket holds their pixels."""
         ticket = ticket or self.ticket()
         ticket.hold_images(sum(each.nbytes for each in images))
         prompt = PromptImages([PromptImage(each, ((0, each.num_tokens),)) for each in images])
@@ -99,21 +99,21 @@ async def test_a_prompt_has_the_features_of_its_images_and_no_pixels() -> None:
     prompt = task.result()
     assert features(prompt) == "aba"
     assert not any(each.image.inputs for each in prompt.images)
-    assert bench.held.names == "ab", "an image that is there twice is encoded once"
+    assert bench.held.names == "ab", "a repeated image is encoded once"
     assert (bench.encoder.num_waiting, ticket.image_bytes) == (0, 40)
     assert (bench.encoder.computed, bench.encoder.found) == (2, 0)
     ticket.leave()
     assert bench.admission.images.used == 0
 
 
-async def test_what_was_encoded_lately_is_not_encoded_again() -> None:
+async def test_recently_encoded_images_are_not_encoded_again() -> None:
     bench = Bench(kept=40)
     for each in (A, B, A, C, A, B):
         task = await bench.ask(each)
         if not task.done():
             await bench.held.finish()
         assert features(task.result()) == each.digest[:1].decode()
-    assert bench.held.names == "abcb", "the one used least recently was forgotten"
+    assert bench.held.names == "abcb", "the least recently used image was evicted"
     assert (bench.encoder.found, bench.encoder.kept_bytes) == (2, 40)
 
 
@@ -135,7 +135,7 @@ async def test_tenants_take_turns_and_higher_classes_go_first() -> None:
     for _ in range(6):
         await bench.held.finish()
     order = bench.held.names
-    assert order[:2] == "ap", "one was begun when the priority request came"
+    assert order[:2] == "ap", "the first had started when the priority request came"
     assert order.index("x") < order.index("c")
     assert order[-1] == "f"
 

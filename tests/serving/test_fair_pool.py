@@ -35,7 +35,7 @@ async def test_a_newcomer_goes_before_the_rest_of_one_that_has_had_its_turn() ->
         assert order(tasks[:3], "aaa") == "a" * served
 
 
-async def test_who_leaves_the_queue_costs_nobody_their_turn() -> None:
+async def test_a_cancelled_wait_costs_no_other_tenant_its_turn() -> None:
     pool: FairPool[str] = FairPool()
     first, second, third = await acquired(pool, "abc")
     second.cancel()
@@ -45,7 +45,7 @@ async def test_who_leaves_the_queue_costs_nobody_their_turn() -> None:
     assert list(await asyncio.gather(first, third)) == ["one", "two"]
 
 
-async def test_what_was_lent_to_one_that_left_at_that_moment_goes_to_the_next() -> None:
+async def test_a_worker_for_a_cancelled_wait_goes_to_the_next() -> None:
     pool: FairPool[str] = FairPool()
     first, second = await acquired(pool, "ab")
     pool.release("worker")

@@ -1,4 +1,4 @@
-"""Images from allowed hosts, of a real server with TLS that does whatever a test has it do."""
+"""Images from allowed hosts: a real TLS server sends the answers that a test prepares."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def test_every_other_url_is_refused(url: str) -> None:
 
 
 def test_hosts_are_names() -> None:
-    for name in ("example.com", "*.example.com", "a-b.c1.example"):
+    for name in ("example.com", "*.example.com", "*.com", "a-b.c1.example"):
         assert is_host_pattern(name)
-    for name in ("127.0.0.1", "::1", "localhost", "*", "*.com", "a.*.com", "Example.com", "a..b",
+    for name in ("127.0.0.1", "::1", "localhost", "*", "a.*.com", "Example.com", "a..b",
                  "https://example.com", "example.com:443", "-a.com", "a.b\n"):  # fmt: skip
-        assert not is_host_pattern(name) or name == "*.com"
+        assert not is_host_pattern(name)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 class Host:
-    """Answers each request with the next of ``answers``, and hangs where it is None."""
+    """A server that sends the next of ``answers`` to each request, and hangs if it is None."""
 
     def __init__(self) -> None:
         self.answers: list[bytes | None] = []
@@ -143,7 +143,7 @@ class Host:
             else:
                 writer.write(answer)
                 await writer.drain()
-        except OSError:  # the client has left
+        except OSError:  # the client closed the connection
             pass
         finally:
             writer.close()
@@ -251,7 +251,7 @@ async def test_no_host_with_a_private_address_is_asked(host: Host) -> None:
 
 @pytest.mark.needs("openssl")
 async def test_the_address_that_was_checked_is_the_one_that_is_connected_to(host: Host) -> None:
-    """A name server that says something else the second time is not asked a second time."""
+    """A host is resolved once, so a second, different answer of its name server has no effect."""
     said = iter([["127.0.0.1"], ["127.0.0.2"]])
     checked: list[str] = []
     host.answers = [found()]

@@ -1,4 +1,4 @@
-"""Pictures and walks: what is kept is bounded, and a client that leaves costs no worker."""
+"""Pictures of constraints: a bounded cache, and no worker is lost if a client leaves."""
 
 from __future__ import annotations
 

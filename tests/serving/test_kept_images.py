@@ -1,4 +1,4 @@
-"""Which prepared images are kept, and how many."""
+"""The cache of prepared images: eviction and keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def name(number: int) -> ImageName:
     return name_of(bytes([number]), "auto", "")
 
 
-def test_those_used_last_are_kept_as_far_as_they_fit() -> None:
+def test_the_last_used_images_are_kept_within_the_limit() -> None:
     dice, kept = random.Random(0), kept_images(10 << 10)
     used: list[tuple[int, PreparedImage]] = []
     for _ in range(3000):
@@ -36,7 +36,7 @@ def test_those_used_last_are_kept_as_far_as_they_fit() -> None:
         assert kept.nbytes == sum(each.nbytes + 1024 for _, each in used)
 
 
-def test_an_image_is_named_by_its_file_its_detail_and_whose_it_is() -> None:
+def test_the_key_of_an_image_has_its_file_detail_and_scope() -> None:
     names = {
         name_of(data, detail, scope)
         for data in (b"file", "file", b"other", "\ud800")

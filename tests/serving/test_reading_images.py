@@ -1,4 +1,4 @@
-"""Files of images -> pixels."""
+"""Decoding of image files to pixels."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_files_are_read_as_pillow_reads_them(format: str) -> None:
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_photographs_stand_upright(format: str, orientation: int) -> None:
     upright = np.zeros((16, 32, 3), np.uint8)
-    upright[:8, :16] = 255  # the corner at the top left is white
+    upright[:8, :16] = 255  # a white corner at the top left
     turns: dict[int, Any] = {
         1: lambda a: a,
         2: lambda a: a[:, ::-1],
@@ -92,7 +92,7 @@ def test_what_is_transparent_is_white(mode: str) -> None:
     black.putpixel((1, 0), (0, 0, 0, 0))
     file = saved(black.convert("LA") if mode == "LA" else black)
     if mode == "PA":
-        file = saved(black, "GIF")  # a palette, of which one colour is transparent
+        file = saved(black, "GIF")  # a palette with one transparent colour
     assert read(file).tolist() == [[[0, 0, 0], [255, 255, 255]]]
 
 
@@ -160,7 +160,7 @@ def test_bombs_are_refused(name: str) -> None:
 
 
 def test_bombs_take_no_memory(tmp_path: Path) -> None:
-    """In a process of its own, whose peak nothing else has raised."""
+    """In a new process, as its peak memory has no other cause."""
     for number, bomb in enumerate(BOMBS.values()):
         (tmp_path / str(number)).write_bytes(bomb)
     program = f"""
@@ -218,7 +218,7 @@ def test_whatever_pillow_opens_within_the_bounds_is_taken(
     file = io.BytesIO()
     try:
         image.save(file, format)
-    except (OSError, ValueError):  # the format has no such mode
+    except (OSError, ValueError):  # the format does not support the mode
         return
     encode = base64.encodebytes if wraps else base64.b64encode
     assert read(encode(file.getvalue()).decode()).shape == (height, width, 3)

@@ -1,4 +1,4 @@
-"""Schemas under ids: what an id follows from, what is forgotten, and what is bounded."""
+"""Registered schemas: computation of ids, eviction, and limits."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_a_registration_has_the_deadline_of_a_request() -> None:
 
 
 class SlowToHash(str):
-    """When it is hashed for the second time, ``meanwhile`` happens on another thread."""
+    """A string that starts the thread ``meanwhile`` when it is hashed for the second time."""
 
     meanwhile: threading.Thread
     hashed = 0
@@ -146,7 +146,7 @@ class SlowToHash(str):
         self.hashed += 1
         if self.hashed == 2:
             self.meanwhile.start()
-            self.meanwhile.join(0.1)  # it may have to wait for who looks this up
+            self.meanwhile.join(0.1)  # it may have to wait for this look-up
         return super().__hash__()
 
     __eq__ = str.__eq__
@@ -184,15 +184,15 @@ async def test_the_report_comes_from_a_worker_bounded_in_time_and_size() -> None
         assert report["whole"] is False
         assert len(report["shortest"]) == 200
         assert len(report["keywords"]) == 400
-        # What it calls the shortest answer is one.
+        # The shortest answer in the report is valid.
         small = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
         report = json.loads(await pool.run(EXPLAIN, JsonSchema(small), seconds=60))
         jsonschema.validate(json.loads(report["shortest"]), small)
         assert report["whole"] is True
         assert {use["keyword"] for use in report["keywords"]} == {"type", "properties", "required"}
-        # A string of so many characters is walked byte by byte: that takes longer than a second.
+        # Such a long string is walked byte by byte, which takes longer than a second.
         long = JsonSchema({"type": "string", "minLength": 500_000})
-        # The second where the machine is too busy for a worker to use up its processor time.
+        # CompilerStuck on a machine that is too busy for a worker to use up its processor time.
         with pytest.raises((ConstraintTooComplex, CompilerStuck)):
             await pool.run(EXPLAIN, long, seconds=0.5)
         assert json.loads(await pool.run(EXPLAIN, JsonSchema(small), seconds=60)) == report
@@ -228,7 +228,7 @@ async def test_a_client_that_leaves_while_its_schema_is_explained_costs_no_worke
         for name in "ab":
             (tmp_path / name).touch()
         await staying
-        assert began == files[:2], "who left before the turn came has nothing explained"
+        assert began == files[:2], "no report is made for a client that left the queue"
         assert len(bench.schemas) == 2
         assert pool.restarts == 0
     finally:
@@ -246,6 +246,6 @@ async def test_a_job_that_does_not_exist_is_our_mistake_and_costs_no_worker() ->
         with pytest.raises(LeapjsonError, match="internal error"):
             await pool.run("tests.serving.compile_targets:missing", spec(1), seconds=60)
         with pytest.raises(LeapjsonError):
-            await pool.work(spec(1))  # of another kind than this compiler takes
+            await pool.work(spec(1))  # a kind that this compiler does not take
     finally:
         await pool.close()

@@ -1,4 +1,4 @@
-"""Schemas and programs in a store that replicas share."""
+"""Schemas and compiled programs in a store that replicas share."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_a_program_is_compiled_by_one_replica_alone(store: Store, pool: Wo
         await each.close()
 
 
-async def test_programs_of_other_code_and_what_is_no_program_are_compiled_again(
+async def test_programs_of_other_versions_and_invalid_ones_are_compiled_again(
     store: Store, pool: WorkerPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     await programs(store, pool).compile(SPEC, "", ServiceTier.DEFAULT)

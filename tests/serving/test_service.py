@@ -190,7 +190,7 @@ async def test_a_slow_reader_gets_everything_at_once_and_keeps_no_room() -> None
         assert [s.status for s in bench.observer.requests] == [200]
 
 
-async def test_what_piled_up_is_one_delta_for_each_choice_with_its_tokens_in_order() -> None:
+async def test_queued_chunks_are_one_delta_for_each_choice_with_its_tokens_in_order() -> None:
     def script(request: EngineRequest) -> list[bytes]:
         return [request.request_id[-1:].encode() + b"%d" % number for number in range(5)]
 
@@ -207,7 +207,7 @@ async def test_what_piled_up_is_one_delta_for_each_choice_with_its_tokens_in_ord
         assert b"".join(token.data for token in content.tokens).decode() == content.text
 
 
-async def test_what_piled_up_comes_in_batches_of_bounded_size_between_which_others_run() -> None:
+async def test_queued_chunks_come_in_bounded_batches_between_which_others_run() -> None:
     pieces = [b"%d " % number for number in range(100)]
     turns = 0
 

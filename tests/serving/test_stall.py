@@ -35,7 +35,7 @@ BODY = {
 
 
 class HangingRunner(ScriptedRunner):
-    """Its forward passes do not return while ``gate`` is closed."""
+    """A runner whose forward passes wait until ``gate`` is set."""
 
     def __init__(self) -> None:
         super().__init__(ScriptedModel(VOCABULARY))
@@ -59,7 +59,7 @@ class Clock:
 
 
 class Ended:
-    """An inbox that says whether the answer has ended."""
+    """An inbox that records the finish reason of the answer."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -80,12 +80,12 @@ def engine_of(runner: HangingRunner) -> Engine:
 async def hanging(
     clock: Clock,
 ) -> AsyncIterator[tuple[EngineWorker, HangingRunner, asyncio.Future[None], Ended]]:
-    """A worker that was asked at the time 1000 and hangs; what asked it, and its inbox."""
+    """A worker that hangs on a request since time 1000, its runner, the submission, the inbox."""
     runner, inbox = HangingRunner(), Ended()
     worker = EngineWorker(engine_of(runner), clock=clock, stall_seconds=120)
     worker.start()
     clock.now = 1000.0
-    assert (worker.step_age, worker.stalled) == (0, False)  # it sleeps: there is no work
+    assert (worker.step_age, worker.stalled) == (0, False)  # idle: there is no work
     request = EngineRequest(
         "r", prompt=[104, 105], max_tokens=3, options=GenerationOptions(sampling=SamplingParams())
     )
@@ -111,7 +111,7 @@ async def test_a_step_that_does_not_end_is_a_stall_until_it_ends() -> None:
         runner.gate.set()
         await asked
         await until(lambda: inbox.reason is not None)
-        await until(lambda: worker._busy_since is None)  # it sleeps
+        await until(lambda: worker._busy_since is None)  # idle
         clock.now += 1000.0
         assert not worker.stalled
 
@@ -128,9 +128,7 @@ async def test_an_engine_that_hangs_does_not_keep_the_server_from_stopping(
         assert "stuck in a step; abandoning it" in caplog.text
 
 
-async def test_who_waits_for_an_engine_that_hangs_is_answered_as_soon_as_the_server_is_to_end() -> (
-    None
-):
+async def test_requests_of_a_hanging_engine_fail_as_soon_as_the_server_drains() -> None:
     runner = HangingRunner()
     parts = replace(backend(FakeEngine()), engine=engine_of(runner), max_sequence_tokens=100)
     assembly = assemble(Settings(compile_workers=1, stall_seconds=1e-9), parts, Metrics())
@@ -152,7 +150,7 @@ async def test_who_waits_for_an_engine_that_hangs_is_answered_as_soon_as_the_ser
 async def test_liveness_and_readiness_say_that_the_engine_hangs() -> None:
     runner, metrics = HangingRunner(), Metrics()
     parts = replace(backend(FakeEngine()), engine=engine_of(runner), max_sequence_tokens=100)
-    # So short that what waits for the gate has passed it: no clock has to be waited for.
+    # So short that a step which waits for the gate exceeds it at once.
     assembly = assemble(Settings(compile_workers=1, stall_seconds=1e-9), parts, metrics)
     transport = httpx.ASGITransport(assembly.app)
 
@@ -186,13 +184,13 @@ async def test_liveness_and_readiness_say_that_the_engine_hangs() -> None:
 async def test_an_engine_that_is_lost_in_a_step_fails_everybody_with_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As when a process that shares the model is gone, and the step waits for it for ever."""
+    """For example, a rank is gone, and the step waits for it forever."""
     async with hanging(Clock()) as (worker, runner, asked, _):
         threading.Thread(target=worker.lose, args=("rank 1 of 2: it was killed",)).start()
         with pytest.raises(EngineDied):
             await asyncio.wait_for(asked, 300)
         assert not worker.alive
-        await asyncio.wait_for(worker.stop(), 300)  # the thread that hangs is not waited for
+        await asyncio.wait_for(worker.stop(), 300)  # does not wait for the hanging thread
         runner.gate.set()
     said = [each.getMessage() for each in caplog.records if each.levelname == "CRITICAL"]
     assert said == ["the engine died: rank 1 of 2: it was killed"]
@@ -213,7 +211,7 @@ async def test_a_step_that_fails_for_the_same_reason_adds_no_line(
 
 async def test_a_request_above_flex_is_urgent_until_it_is_added_or_refused() -> None:
     async with hanging(Clock()) as (worker, runner, _, inbox):
-        assert not worker.has_urgent(), "it was added"
+        assert not worker.has_urgent(), "the request was added"
         flex = EngineRequest("flex", prompt=[1], max_tokens=1, tier=ServiceTier.FLEX)
         asked = [asyncio.ensure_future(worker.submit([flex], inbox))]
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Work on large requests, off the event loop."""
+"""Work on large requests runs in a thread, not on the event loop."""
 
 from __future__ import annotations
 

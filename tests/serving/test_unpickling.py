@@ -1,4 +1,4 @@
-"""Reading a worker's answer in slices."""
+"""Unpickling of a worker's answer in slices, with pauses between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUE: Any = {
 }
 
 
-def test_what_is_read_in_slices_is_what_was_written() -> None:
+def test_a_value_read_in_slices_equals_the_written_value() -> None:
     for protocol in (4, 5):
         data = pickle.dumps(VALUE, protocol=protocol)
         assert load_paced(data, sleep=lambda seconds: None) == VALUE
@@ -36,7 +36,7 @@ def test_a_pause_is_bounded_however_long_the_work_took() -> None:
     assert max(pauses) < 0.1
 
 
-def test_the_collector_stands_still_meanwhile_and_then_does_not_see_what_was_read() -> None:
+def test_garbage_collection_pauses_meanwhile_and_the_value_is_frozen() -> None:
     running: list[bool] = []
     ticks = count()
     frozen = gc.get_freeze_count()

@@ -1,4 +1,4 @@
-"""Relaxed answers are checked beside the rest, and hold nothing up."""
+"""Validation of relaxed answers: one check for all choices, and a bounded wait for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_nothing_is_asked_where_nothing_was_written() -> None:
     assert [each.satisfied for each in found.warnings] == [None]
 
 
-async def test_what_is_not_known_in_time_stays_unknown_and_few_wait() -> None:
+async def test_a_late_check_leaves_warnings_unknown_and_few_checks_wait() -> None:
     gate, asked = asyncio.Event(), 0
 
     async def check(written: Written, tenant: str) -> list[bool | None]:

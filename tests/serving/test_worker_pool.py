@@ -26,7 +26,7 @@ from app.serving.workers.pool import WorkerLimits, WorkerPool
 from tests.serving.fakes import RecordingObserver
 
 TOO_SLOW = (ConstraintTooComplex, CompilerStuck)
-"""The second where the machine is too busy for a worker to use up its processor time."""
+"""``CompilerStuck`` if the machine is too busy for a worker to use up its processor time."""
 TARGET = "tests.serving.compile_targets:compile"
 LIMITS = WorkerLimits(seconds=60, memory_bytes=256 << 20, answer_bytes=1 << 20)
 IMPATIENT = WorkerLimits(seconds=1, memory_bytes=256 << 20)
@@ -66,7 +66,7 @@ async def compiled(pool: WorkerPool, pattern: str) -> Any:
 
 
 async def patiently(pool: WorkerPool, pattern: str) -> Any:
-    """In a pool that leaves little time: on a busy machine even a small job may take it."""
+    """Run a small job in a pool with a short limit, which it could exceed on a busy machine."""
     return await pool.run(TARGET, Regex(pattern), seconds=LIMITS.seconds)
 
 
@@ -84,7 +84,7 @@ async def test_a_newcomers_schema_goes_before_the_rest_of_anothers_many() -> Non
         assert ended.index("one") <= 2
 
 
-async def test_workers_step_back_and_take_no_core_when_they_wake(pool: WorkerPool) -> None:
+async def test_workers_have_low_priority_and_the_batch_policy(pool: WorkerPool) -> None:
     niceness, policy = await compiled(pool, "standing")
     assert niceness >= min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
     assert policy == os.SCHED_BATCH
@@ -265,7 +265,7 @@ async def test_one_tenant_leaves_a_worker_to_the_others() -> None:
         tiers = ServiceTier.BATCH, ServiceTier.BATCH, ServiceTier.DEFAULT
         stuck = [asyncio.create_task(pool.work(Regex("stop"), "many", tier)) for tier in tiers]
         await asyncio.sleep(0)
-        for _ in range(3):  # without waiting for what hangs
+        for _ in range(3):  # without waiting for the hanging jobs
             assert (await pool.work(Regex("a"), "one"))[0] == "compiled"
         assert not any(task.done() for task in stuck)
         for task in stuck:

@@ -1,4 +1,4 @@
-"""Input files of batches, and servers to work on them, for tests."""
+"""Input files of batches, and batch runners, for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS = BatchLimits(
 
 
 def line(name: str, **fields: Any) -> dict[str, Any]:
-    """A line that asks to echo its name."""
+    """A line of an input file, which ``echo`` answers with its name."""
     body = {"model": "demo", "messages": [{"role": "user", "content": name}]}
     return {"custom_id": name, "method": "POST", "url": CHAT, "body": body, **fields}
 
@@ -37,7 +37,7 @@ def jsonl(count: int) -> bytes:
 
 
 async def echo(owner: str, path: str, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-    """Answers with the name of the line."""
+    """Answer a line with its name."""
     said = json.loads(body)["messages"][0]["content"]
     return 200, {"x-request-id": "req_1"}, json.dumps({"echo": said}).encode()
 
@@ -96,7 +96,7 @@ async def until(reached: Callable[[], Awaitable[bool]], seconds: float = 120) ->
 
 
 async def ended(store: Store, batch_id: str, owner: str = "") -> Mapping[str, Any]:
-    """The batch once it has ended."""
+    """Wait until the batch has ended; returns it."""
     found: Mapping[str, Any] = {}
 
     async def has_ended() -> bool:

@@ -1,4 +1,4 @@
-"""Batches from their input file to the files of their answers, on a server that echoes."""
+"""Batches from input file to output files, on a server that echoes."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def test_a_cancelled_batch_has_what_was_answered(tmp_path: Path) -> None:
 
     async def ask(owner: str, path: str, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
         if b'"r50"' in body or b'"r7' in body:
-            await gate.wait()  # for ever: these are never answered
+            await gate.wait()  # forever: these are never answered
         return await echo(owner, path, body)
 
     batch_id = await make_batch(store, jsonl(100))
@@ -250,7 +250,7 @@ async def test_a_server_that_drains_leaves_lines_to_the_next(tmp_path: Path) -> 
     halted[0] = False
     first = len(asked)
     asked.clear()
-    async with running(store):  # no lease holds it up
+    async with running(store):  # no lease delays it
         batch = await ended(store, batch_id)
     assert (batch["completed"], batch["failed"]) == (100, 0)
     assert first == 20
@@ -274,7 +274,7 @@ async def test_keys_take_turns(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_batches_of_keys_that_are_gone_rest(tmp_path: Path) -> None:
+async def test_batches_of_removed_keys_do_not_run(tmp_path: Path) -> None:
     store = open_folder(tmp_path)
     gone = await make_batch(store, jsonl(1), "gone")
     here = await make_batch(store, jsonl(1), "here")
@@ -315,7 +315,7 @@ async def test_a_piece_goes_to_another_server_when_its_lease_has_ended(tmp_path:
         assert batch["status"] == "validating"
         now[0] += 61
         assert (await ended(store, batch_id))["completed"] == 40
-    # The server that was thought dead changes nothing any more.
+    # The server whose lease has ended cannot change anything.
     store.state.finish(validating, "dead")
     store.state.record([{"batch_id": batch_id, "line": 0, "ok": True, "text": b"{}"}])
     assert store.state.answers_from(batch_id, 0, 10) == []
@@ -339,7 +339,7 @@ async def test_a_line_that_ends_every_server_is_given_up(tmp_path: Path) -> None
                 await asyncio.get_running_loop().create_future()
             return await echo(owner, path, body)
 
-        # Not ``running``: a server that dies releases nothing.
+        # Not ``running``, which closes the runner: a server that dies releases no lease.
         runner = BatchRunner(store, ask, LIMITS, owners=[""], halted=lambda: False)
         runner.start()
         end = asyncio.create_task(ended(store, batch_id))
@@ -351,7 +351,7 @@ async def test_a_line_that_ends_every_server_is_given_up(tmp_path: Path) -> None
         for task in (*runner._loops, *runner._pieces.values(), end):
             task.cancel()
         await asyncio.gather(*runner._loops, return_exceptions=True)
-        store.state.release("")  # as at the next start
+        store.state.release("")  # as the next start does
         deaths += 1
     assert deaths == 6
     batch = end.result()

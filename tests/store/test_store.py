@@ -1,4 +1,4 @@
-"""Opening a store, and what it says where it cannot be used."""
+"""Opening a store, and its errors if it cannot be used."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_database_alone_holds_no_files() -> None:
 async def test_calls_that_fail_slowly_make_others_fail_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database that hangs must not gather requests."""
+    """Requests must not pile up behind a database that hangs."""
     store, now, calls = open_folder(tmp_path), 100.0, 0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
 

@@ -1,4 +1,4 @@
-"""A server of the demo that sees, which has answered requests, with its metrics and its log."""
+"""A server of the demo vision model that has answered requests, with its metrics and its log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running server, asked with its key."""
+    """A running server, and a client with its key."""
 
     client: httpx.Client
     log: Path
@@ -36,13 +36,13 @@ class Served:
         return self.client.get("/metrics").text
 
     def log_lines(self) -> list[dict[str, Any]]:
-        """The log as far as it is written; every line of it has to be JSON."""
+        """All complete lines of the log except the greeting; each must be JSON."""
         whole, _, _ = self.log.read_text(encoding="utf-8").rpartition("\n")
         lines = whole.splitlines()
         return [json.loads(line) for line in lines if not line.startswith("Leapjson serves")]
 
     def lines_of(self, responses: Sequence[httpx.Response]) -> list[dict[str, Any]]:
-        """The line of each request. It is written after the answer: waits until it is."""
+        """The log line of each request; waits for lines that are written after the answer."""
         ids = [each.headers["x-request-id"].removeprefix("req_") for each in responses]
         deadline = time.monotonic() + 300
         while True:
@@ -81,7 +81,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def answered(served: Served) -> Served:
-    """The same after requests of each kind: metrics that appear on use are there."""
+    """``served`` after requests of each kind, so that metrics that appear on use exist."""
     url = "data:image/png;base64," + base64.b64encode(PICTURE.read_bytes()).decode()
     seen: dict[str, Any] = {"type": "image_url", "image_url": {"url": url}}
     messages = [{"role": "user", "content": [{"type": "text", "text": "Read this card."}, seen]}]
@@ -95,8 +95,8 @@ def answered(served: Served) -> Served:
     assert served.client.post(chat, json=body | {"response_format": bad}).status_code == 400
     long = {"n": 8, "stream": True, "ignore_eos": True, "max_tokens": 1800}
     with served.client.stream("POST", chat, json=body | long) as every_place:
-        parts = every_place.iter_raw()  # kept: its end would close the connection
-        assert next(parts)  # from here its 14,400 tokens take seconds
+        parts = every_place.iter_raw()  # kept: deleting it would close the connection
+        assert next(parts)  # its 14,400 tokens take seconds from here
         assert served.client.post(chat, json=body).status_code == 429
     assert served.client.get("/nowhere").status_code == 404
     assert [served.client.get(path).status_code for path in ("/health", "/metrics")] == [200, 200]

@@ -1,4 +1,4 @@
-"""The queries of the dashboard and of the alerts, and what they ask of ``/metrics``."""
+"""Queries of the dashboard and of the alerts, and their checks against ``/metrics``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DASHBOARD = ROOT / "docker" / "grafana" / "dashboards" / "leapjson.json"
 ALERTS = ROOT / "k8s" / "base" / "alerts.yaml"
 
 SCRAPED = frozenset({"job", "instance"})
-"""Labels that Prometheus adds to what it scrapes."""
+"""Labels that Prometheus adds to scraped metrics."""
 _WORDS = frozenset({"and", "or", "unless", "bool", "offset"})
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 _NAME = re.compile(r"[a-zA-Z_:][\w:]*")
@@ -64,7 +64,7 @@ def selectors(query: str) -> Iterator[Selector]:
 
 
 def grouped_by(query: str) -> set[str]:
-    """Labels that the query groups or joins by."""
+    """Labels by which the query groups or joins."""
     return {
         label.strip() for found in _GROUPING.findall(query) for label in found.split(",") if label
     }
@@ -76,12 +76,12 @@ def _unquoted(query: str) -> str:
 
 
 class Exposition:
-    """What a server's ``/metrics`` has: sample names, their labels, and the labels' values."""
+    """Sample names, labels and label values in a server's ``/metrics``."""
 
     def __init__(self, text: str) -> None:
         self.values: dict[str, dict[str, set[str]]] = {}
         self.help: dict[str, str] = {}
-        """By the name of the metric as it is asked for: a counter's ends in ``_total``."""
+        """Help texts by metric name as in queries: the name of a counter ends in ``_total``."""
         for family in text_string_to_metric_families(text):
             name = family.name + ("_total" if family.type == "counter" else "")
             self.help[name] = family.documentation
@@ -91,11 +91,11 @@ class Exposition:
                     labels.setdefault(label, set()).add(value)
 
     def complaints(self, query: str, codes: Mapping[str, frozenset[str]]) -> list[str]:
-        """Why the query would never find anything; ``codes``: values that come up only at times."""
+        """Reasons why the query never matches; ``codes``: label values that occur only at times."""
         found = []
         labels: set[str] = set(SCRAPED)
         for selector in selectors(query):
-            if selector.metric == "up":  # Prometheus' own
+            if selector.metric == "up":  # a metric of Prometheus
                 continue
             known = self.values.get(selector.metric)
             if known is None:

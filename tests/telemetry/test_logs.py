@@ -14,7 +14,7 @@ from app.telemetry.exchange import Exchange, current_exchange
 from app.telemetry.logs import JsonFormatter, TextFormatter, configure_logging
 
 SECRET = "sEcReT"
-"""Named, since a traceback shows the source's own lines."""
+"""A constant, because tracebacks show source lines, and would show a literal in them."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_record_is_one_json_object_with_what_extra_gave(root: logging.Logger) 
 
 
 def failed(message: str) -> logging.LogRecord:
-    """A record of an exception that quotes a request, raised from another one that does."""
+    """A log record of an exception and its cause, which both quote a request."""
     try:
         try:
             raise KeyError(SECRET)
@@ -60,7 +60,7 @@ FORMATTERS = (JsonFormatter, TextFormatter)
 
 
 @pytest.mark.parametrize("formatter", FORMATTERS)
-def test_of_an_exception_a_log_shows_where_it_came_from_and_its_classes_but_not_its_message(
+def test_a_log_shows_the_place_and_classes_of_an_exception_but_not_its_message(
     formatter: type[JsonFormatter] | type[TextFormatter],
 ) -> None:
     line = formatter().format(failed("it failed: %s"))
@@ -71,7 +71,7 @@ def test_of_an_exception_a_log_shows_where_it_came_from_and_its_classes_but_not_
 
 
 @pytest.mark.parametrize("formatter", FORMATTERS)
-def test_who_asks_for_content_sees_so_much_of_it(
+def test_content_is_logged_up_to_the_configured_length(
     formatter: type[JsonFormatter] | type[TextFormatter],
 ) -> None:
     record = failed("it failed")

@@ -1,4 +1,4 @@
-"""Dashboard and alerts against the metrics of a server that has answered requests."""
+"""Dashboard and alerts, checked against the metrics of a server that has answered requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES = Path(__file__).with_name("alerts_test.yaml")
 
 
 def codes_of(kind: type[LeapjsonError]) -> Iterator[str]:
-    """The codes of an error and of those below it."""
+    """The codes of an error class and of its subclasses."""
     code = getattr(kind, "code", None)
     if isinstance(code, str):
         yield code
@@ -46,7 +46,7 @@ SOMETIMES = {
     "result": ERROR_CODES | {"ok", "error"},
     "reason": ERROR_CODES | {"queue_full", "draining"},
 }
-"""Values that labels have only after what should not happen."""
+"""Label values that are valid, but need not occur in the test."""
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_every_alert_says_what_is_wrong_and_has_a_section_that_says_what_to_do()
 
 
 def plain_rules(folder: Path) -> Path:
-    """The rules in Prometheus' own form, cut out of the PrometheusRule as compose.yaml does."""
+    """The rules as a file for Prometheus, cut out of the PrometheusRule as in compose.yaml."""
     _, _, groups = ALERTS.read_text(encoding="utf-8").partition("\nspec:\n")
     lines = [line.removeprefix("  ") for line in groups.splitlines()]
     file = folder / "rules.yaml"

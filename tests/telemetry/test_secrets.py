@@ -1,4 +1,4 @@
-"""What clients send and are sent is in no log line: a marker goes everywhere, and is looked for."""
+"""No log line quotes requests or responses: a marker is in every field, and not in the log."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_marker_in_every_field_and_failing_path_is_in_no_log_line(served: Serv
     assert {response.status_code for response in responses} >= {200, 400, 401, 404, 405, 413}
     assert all(response.status_code < 500 for response in responses)
     sent = [response for response in responses if SECRET in response.text]
-    assert len(sent) > 15, "the answers quote the marker: otherwise the test would prove little"
+    assert len(sent) > 15, "responses quote the marker; otherwise the test would prove little"
     lines = served.lines_of(responses)
     assert "logit_bias.*" in {line.get("param") for line in lines}, "the field, not its member"
     logged = served.log.read_text(encoding="utf-8")
@@ -131,7 +131,7 @@ def test_a_marker_in_every_field_and_failing_path_is_in_no_log_line(served: Serv
 
 
 def odd_method(client: httpx.Client, method: str) -> None:
-    """A method that is none; the server may answer it or hang up."""
+    """Send an invalid method; the server may answer it or close the connection."""
     address = urlsplit(str(client.base_url))
     with socket.create_connection((address.hostname, address.port), timeout=300) as connection:
         connection.sendall(f"{method} /{method} HTTP/1.1\r\nhost: {method}\r\n\r\n".encode())

@@ -51,7 +51,7 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """Where the spans of servers go that are assembled in the test."""
+    """The exporter that receives the spans of servers assembled in the test."""
     exporter = InMemorySpanExporter()
 
     def in_memory(endpoint: str | None, *, model: str) -> Traces:
@@ -186,7 +186,7 @@ async def test_log_lines_carry_the_trace(
 
 
 class _Collector(BaseHTTPRequestHandler):
-    """OTLP over HTTP: keeps the spans of what is posted to ``/v1/traces``."""
+    """An OTLP/HTTP collector that keeps the requests to ``/v1/traces``."""
 
     received: ClassVar[list[ExportTraceServiceRequest]]
     release: ClassVar[threading.Event]
@@ -206,7 +206,7 @@ class _Collector(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def stub() -> Iterator[tuple[str, type[_Collector]]]:
-    """A collector's base URL, and its handler; it answers once ``release`` is set."""
+    """The base URL of a collector that answers once ``release`` is set, and its handler."""
 
     class Stub(_Collector):
         received: ClassVar[list[ExportTraceServiceRequest]] = []
@@ -234,11 +234,11 @@ async def test_spans_get_to_a_collector_which_no_request_waits_for(
         listening(assembly.app) as server,
         httpx.AsyncClient(base_url=server, timeout=300) as client,
     ):
-        for _ in range(3):  # the collector answers nothing yet
+        for _ in range(3):  # the collector does not answer yet
             assert (await client.post(CHAT, json=BODY, timeout=300)).status_code == 200
         assert handler.received == []
         handler.release.set()
-    # The server has shut down, and has sent what was left.
+    # The server has shut down, and has sent the remaining spans.
     resources = [each for request in handler.received for each in request.resource_spans]
     said = {each.key: each.value.string_value for each in resources[0].resource.attributes}
     assert said["service.name"] == "leapjson"

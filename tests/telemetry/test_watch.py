@@ -29,7 +29,7 @@ CHAT = "/v1/chat/completions"
 BODY = {"model": "leapjson-demo", "messages": [{"role": "user", "content": "hi"}]}
 KEY = {"authorization": "Bearer a-key"}
 LARGE_HEAD = b"GET /" + b"a" * ((1 << 16) - 4)
-"""By one byte, so that all of it is read: a reset would overtake the answer."""
+"""One byte over the limit, so that the server reads all; a reset could overtake its answer."""
 
 
 @asynccontextmanager
@@ -192,7 +192,7 @@ async def test_compile_workers_that_crash_are_counted_and_their_errors_are_not_q
     assert "a bug" not in caplog.text
 
 
-async def test_who_asks_sees_the_beginnings_of_both_bodies(
+async def test_logged_content_is_the_beginning_of_both_bodies(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level("INFO", "leapjson.access"):
@@ -205,7 +205,7 @@ async def test_who_asks_sees_the_beginnings_of_both_bodies(
     assert len(content["answer"]) == 30
 
 
-async def test_who_asks_sees_the_body_of_a_stream(caplog: pytest.LogCaptureFixture) -> None:
+async def test_logged_content_has_the_body_of_a_stream(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "leapjson.access"):
         async with client_of(FakeEngine(), Metrics(), log_content=1 << 16) as client:
             answer = await client.post(CHAT, json={**BODY, "stream": True})

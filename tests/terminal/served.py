@@ -1,7 +1,7 @@
-"""``serve`` on a fake engine, in a process of its own: what is tried at a terminal.
+"""``serve`` on a fake engine, as a process for tests at a terminal.
 
-With a path in ``SERVED_WAITS_FOR``, its loading stands still after the first of three tensors until
-that file is there.
+If ``SERVED_WAITS_FOR`` is set, loading stops after the first of three tensors until a file exists
+at this path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.serving.fakes import FakeEngine
 
 
 def load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
-    """Loads nothing, and says so; what is printed on the way is not to tear a bar."""
+    """Show the progress of loading nothing, with printed lines, which must not break the bar."""
 
     def script(request: EngineRequest) -> list[bytes]:
         return [b"x"] * (10**6 if request.prompt[0] == ord("l") else 1)
@@ -32,7 +32,7 @@ def load(settings: Settings, observer: StepObserver, progress: Progress) -> Back
         print("a library prints")
         while place == 1 and awaited and not Path(awaited).exists():
             time.sleep(0.01)
-        time.sleep(0.1)  # a stage this long leaves a line
+        time.sleep(0.1)  # a stage of this length gets a line of its own
     return backend(FakeEngine(script))
 
 

@@ -1,4 +1,4 @@
-"""A terminal whose screen is kept as bytes, and programs on it."""
+"""A pseudo-terminal that runs a program and keeps its output as bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONTROL = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """A program on a terminal. ``written`` is all that it has shown."""
+    """A program on a terminal. ``written`` is all of its output so far."""
 
     def __init__(self, arguments: Sequence[str], columns: int, settings: Mapping[str, str]) -> None:
         self._keys, screen = pty.openpty()
@@ -46,7 +46,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What was shown, without colours; what was written over is still there, as a line."""
+        """The output without control sequences; overwritten lines are kept as lines."""
         plain = _CONTROL.sub(b"", self.written).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         return plain.decode(errors="replace")
 
@@ -54,26 +54,26 @@ class Terminal:
         os.write(self._keys, keys)
 
     def wait_for(self, text: str) -> str:
-        """All that was shown so far, once ``text`` is in it."""
+        """Wait until the output has ``text``; returns all output so far."""
         deadline = time.monotonic() + 300
         while text not in self.text:
             assert time.monotonic() < deadline, self.text
             if not self._read():
-                raise AssertionError(f"it ended without {text!r}:\n{self.text}")
+                raise AssertionError(f"the program ended without {text!r}:\n{self.text}")
         return self.text
 
     def wait(self) -> int:
-        """The exit status."""
+        """Wait for the end of the program; returns its exit status."""
         while self._read():
             pass
         return self.process.wait(300)
 
     def _read(self) -> bool:
         if not select.select([self._keys], [], [], 300)[0]:
-            raise AssertionError(f"nothing was shown for five minutes:\n{self.text}")
+            raise AssertionError(f"no output for five minutes:\n{self.text}")
         try:
             part = os.read(self._keys, 1 << 16)
-        except OSError:  # how Linux says that nobody holds the other side
+        except OSError:  # on Linux: the other side is closed
             return False
         self.written += part
         return bool(part)
@@ -89,7 +89,7 @@ class Terminal:
 def terminal(
     *arguments: str, columns: int = 100, settings: Mapping[str, str] | None = None
 ) -> Iterator[Terminal]:
-    """``python -m`` what is given, on a terminal of its own; ``settings`` are variables."""
+    """Run ``python -m`` with ``arguments`` on a terminal; ``settings``: environment variables."""
     opened = Terminal(arguments, columns, settings or {})
     try:
         yield opened

@@ -1,4 +1,4 @@
-"""What is coloured, and where it is not."""
+"""Colours in the output of commands, and cases without colours."""
 
 from __future__ import annotations
 

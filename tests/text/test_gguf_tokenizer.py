@@ -1,4 +1,4 @@
-"""Tokenizers out of GGUF files against the originals that they were written from."""
+"""Tokenizers loaded from GGUF files, compared with the originals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = (
     "  hi\n\n\n  there\t",
     " 123456 7 89",
     "don't I'LL we've",
-    "naïve cafe\u0301 A\u030a",  # Qwen's tokenizer composes them
+    "naïve cafe\u0301 A\u030a",  # Qwen's tokenizer normalizes to NFC
     "日本語のテキスト",
     "<|im_start|>user<|im_end|><|endoftext|>",
     '{"name": "Ada", "n": 12.5e3}',
@@ -33,7 +33,7 @@ TEXTS = (
 
 
 def written(path: Path, tokenizer: dict[str, Any], kind: str | None, **more: str) -> str:
-    """A file with the tokenizer alone, as llama.cpp's converter writes it."""
+    """Write a GGUF file with only the tokenizer, as llama.cpp's converter does; its path."""
     added = {token["content"]: token for token in tokenizer["added_tokens"]}
     ids = {**tokenizer["model"]["vocab"], **{name: token["id"] for name, token in added.items()}}
     names = sorted(ids, key=ids.__getitem__)
@@ -65,7 +65,7 @@ def written(path: Path, tokenizer: dict[str, Any], kind: str | None, **more: str
 
 
 def first_tokens(name: str, count: int) -> dict[str, Any]:
-    """An original with so many of its first tokens; all of them take seconds."""
+    """An original cut to its first ``count`` tokens, as a test of all takes seconds."""
     with lzma.open(ORIGINALS / name / "tokenizer.json.xz") as file:
         described: dict[str, Any] = json.load(file)
     model = described["model"]
@@ -106,7 +106,7 @@ def test_text_is_split_as_by_the_original(tmp_path: Path, name: str, kind: str) 
 
 
 def small(**changes: Any) -> dict[str, Any]:
-    """Every byte, a word that no merges lead to, and a beginning."""
+    """A tokenizer of all bytes, a word that merges do not produce, and a BOS token."""
     alphabet = sorted(_alphabet())
     vocabulary = {name: number for number, name in enumerate([*alphabet, "ab", "abc"])}
     begin = {"content": "<s>", "id": len(vocabulary), "special": True}
@@ -145,7 +145,7 @@ def test_a_file_that_does_not_say_how_is_split_as_by_llama_cpp_and_warned_of(
     assert "names no pre-tokenizer" in caplog.text
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="cannot read"):
         HfTokenizer.load(str(tmp_path / "none.gguf"))
 
@@ -172,7 +172,7 @@ SCORES = (-20, -1, -2, -3, -4, -5, -21, -22, -23, -24, -25, -26, -27, -6, -7, -8
 
 
 def scored(path: Path, architecture: str = "llama", more: tuple[str, ...] = (), **said: Any) -> str:
-    """A SentencePiece vocabulary: special tokens, all bytes, ``PIECES``, ``more`` special ones."""
+    """A file with a SentencePiece vocabulary: special tokens, bytes, ``PIECES``, and ``more``."""
     types = gguf.TokenType
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *PIECES, *more]
     kinds = [types.UNKNOWN, types.CONTROL, types.CONTROL, *[types.BYTE] * 256]
@@ -194,7 +194,7 @@ def scored(path: Path, architecture: str = "llama", more: tuple[str, ...] = (), 
 
 
 def best_pieces(text: str) -> list[str]:
-    """SentencePiece's own way: join what scores most, the leftmost first, while there is any."""
+    """SentencePiece's algorithm: join the leftmost pair of the highest score until none is left."""
     found = list("▁" + text.replace(" ", "▁"))
     scores = dict(zip(PIECES, SCORES, strict=True))
     while True:
@@ -240,7 +240,7 @@ def test_blanks_before_words_are_those_of_the_original(
 
 def test_gemmas_runs_of_blanks_and_order_are_its_own(tmp_path: Path) -> None:
     path = scored(tmp_path / "m.gguf", "gemma3", add_space_prefix=False)
-    # By the tokens' order, not by their scores: "▁" and "t" are joined before "h" and "e".
+    # Merges follow the order of the tokens, not their scores: "▁" and "t" before "h" and "e".
     assert gguf_tokenizer(path).tokenize("the ther in") == ["the", "▁the", "r", "▁in"]
 
 

@@ -1,8 +1,8 @@
-"""How each kind splits a page of odd text, against what llama.cpp's own code makes of it.
+"""Splits of a page of unusual text by each pre-tokenizer, compared with llama.cpp's own code.
 
 ``pre_tokenizer_pieces.json`` has the lengths of the pieces, in code points, that llama.cpp's
-``unicode_regex_split`` gives for the page with its own expressions of each kind. Some of those
-stand for an original that its engine cannot write; what is then split otherwise is said below.
+``unicode_regex_split`` gives for the page with its own expressions of each kind. Some of them only
+approximate an original that its engine cannot express; ``CASED`` and ``WIDE_BLANKS`` list these.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ PAGE = (
 THEIRS: dict[str, list[int]] = json.loads((HERE / "pre_tokenizer_pieces.json").read_text())
 CASED = {"tekken", "gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "granite-embed-multi-97m",
          "tiny_aya", "cohere2moe", "youtu", "kimi-k2"}  # fmt: skip
-"""Their words end where a capital follows a small letter, and marks belong to letters; llama.cpp
-takes A to Z for capitals, or none, and marks for none of a word."""
+"""Kinds that end words before a capital after a small letter, and keep marks with letters; in
+llama.cpp only A to Z are capitals, or nothing is, and marks are not part of words."""
 WIDE_BLANKS = {"deepseek-llm", "deepseek-coder"}
-"""Their later expressions take U+2028 or U+3000 from a word that llama.cpp leaves it with."""
+"""Kinds whose later expressions split U+2028 or U+3000 from a word; llama.cpp does not."""
 
 
 def pieces(text: str, kind: PreTokenizer) -> list[str]:
@@ -65,7 +65,7 @@ def test_a_page_is_split_as_by_llama_cpp(name: str) -> None:
 
 
 def test_all_that_llama_cpp_knows_are_there() -> None:
-    assert len(THEIRS) == 90  # and whitespace, of models that embed text
+    assert len(THEIRS) == 90  # without whitespace, of embedding models
     assert PRE_TOKENIZERS.keys() >= THEIRS.keys()
     assert {name for name, kind in PRE_TOKENIZERS.items() if kind.begins} == {
         *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0"),
@@ -103,7 +103,7 @@ def test_kinds_are_known_by_what_they_split(name: str, text: str, expected: str)
 
 @pytest.mark.parametrize("name", ["gpt-2", "llama-bpe", "qwen35", "gpt-4o", "deepseek-v3"])
 def test_an_expression_means_to_one_engine_what_it_means_to_another(name: str) -> None:
-    """Oniguruma, which splits, and the package ``regex``."""
+    """Oniguruma, which pre-tokenizers use, and the package ``regex`` as an oracle."""
     dice = random.Random(1)
     letters = "abcXYZ019'\"{}[]:,.\n\r\t é日本の한국ß\u0301🤖-_/\\\u3000ǅ٣½Ω$+<>"
     kind = PRE_TOKENIZERS[name]

@@ -1,4 +1,4 @@
-"""What the trial of real tokenizers finds, on small ones with one fault each."""
+"""The tests of ``real_tokenizers`` find the faults of small tokenizers with one fault each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
 def folder_of(path: Path, tokens: list[str], merges: list[tuple[str, str]]) -> str:
-    """A byte-level tokenizer as servers have them."""
+    """A folder with a byte-level tokenizer, as servers load it."""
     vocabulary = {token: number for number, token in enumerate(["<end>", *tokens])}
     backend = Tokenizer(models.BPE(vocabulary, merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -42,7 +42,7 @@ def loaded(place: str) -> tuple[HfTokenizer, Vocabulary]:
 
 
 def test_bytes_without_a_token_are_named(tmp_path: Path) -> None:
-    few = [each for each in ALPHABET if each not in "{ñ"]  # in this alphabet ñ is the byte F1
+    few = [each for each in ALPHABET if each not in "{ñ"]  # ñ is the byte F1 in this alphabet
     _, vocabulary = loaded(folder_of(tmp_path / "few", few, []))
     assert missing_bytes(vocabulary) == [ord("{"), 0xF1]
 
@@ -58,7 +58,7 @@ def test_a_token_that_is_decoded_to_something_else_is_named(tmp_path: Path) -> N
 
 
 def test_a_split_that_is_not_the_tokenizers_is_found(tmp_path: Path) -> None:
-    """Not every vocabulary has the tokenizer's merges: here one lacks the token that it makes."""
+    """The split fails with a vocabulary that lacks a token of the tokenizer's merges."""
     merges = [('"', "}"), ("a", "b")]
     place = folder_of(tmp_path / "merging", [*ALPHABET, '"}', "ab"], merges)
     tokenizer, vocabulary = loaded(place)

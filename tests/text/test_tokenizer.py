@@ -18,7 +18,7 @@ TEMPLATE = "{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% endfor %}<s
 
 
 def byte_level_tokenizer(template: str | None = None) -> HfTokenizer:
-    """One token for each byte, and ``<s>``."""
+    """A tokenizer with one token for each byte, and ``<s>``."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -29,7 +29,7 @@ def byte_level_tokenizer(template: str | None = None) -> HfTokenizer:
 
 
 def spaced_tokenizer() -> HfTokenizer:
-    """A SentencePiece-like one, which puts a space before all text."""
+    """A SentencePiece-like tokenizer, which puts a space before all text."""
     vocab = {"▁": 0, "a": 1, "b": 2, "<0x0A>": 3, "<unk>": 4}
     backend = Tokenizer(models.BPE(vocab, [], unk_token="<unk>", byte_fallback=True))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
@@ -119,7 +119,7 @@ def test_a_template_that_refuses_is_the_callers_error() -> None:
 
 
 def test_a_template_that_does_not_come_to_an_end_is_too() -> None:
-    """Apertus' template has a macro that calls itself for ever on a list of types."""
+    """Apertus' template has a macro that calls itself endlessly on a list of types."""
     tokenizer = byte_level_tokenizer("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}")
     with pytest.raises(InvalidRequest, match="recursion"):
         tokenizer.render_chat([{"role": "user", "content": "hi"}])
@@ -140,7 +140,7 @@ MARKS = ("[TOOL_CALLS]", "[ARGS]")
 
 
 def marked(tokenizer: HfTokenizer) -> HfTokenizer:
-    """With Mistral's marks as special tokens that swallow the space after them."""
+    """``tokenizer`` with Mistral's marks as special tokens that drop the space after them."""
     tokens = [AddedToken(mark, special=True, rstrip=True, normalized=False) for mark in MARKS]
     tokenizer.hf.add_tokens(tokens, special_tokens=True)
     return HfTokenizer(tokenizer.hf)

@@ -44,7 +44,7 @@ def test_sentencepiece_texts_become_bytes() -> None:
 
 
 def test_an_added_run_of_blanks_is_blanks_as_the_decoder_has_it() -> None:
-    """Gemma 3 has runs of 2 to 31 blanks among its added tokens."""
+    """The added tokens of Gemma 3 include runs of 2 to 31 spaces."""
     backend = Tokenizer(models.BPE({"a": 0, "▁▁": 1}, []))
     backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback()])
     backend.add_tokens([AddedToken("▁▁", normalized=False)])

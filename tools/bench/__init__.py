@@ -1,5 +1,5 @@
-"""Instruments of our own code: costs of its parts, effects of its features, the report of a GPU.
+"""Benchmarks of our own code: costs of its parts, effects of its features, the GPU report.
 
-Each file is a command, ``python -m tools.bench.NAME``. The load of a server is measured in
-``loadtest``. Timings stay here and there, and out of tests.
+Each file is a command, ``python -m tools.bench.NAME``. Load tests of a server are in
+``loadtest``. Only these two measure times; tests do not.
 """

@@ -1,10 +1,10 @@
-"""Whether confidence tells right values from wrong ones, and what it costs, on the demo model.
+"""Quality and cost of ``confidence`` on the demo model: does it tell right values from wrong ones?
 
-``python -m tools.bench.confidence`` asks held-out demo tasks at temperature 0, each three times:
-plainly, with confidence, and with exact choices, too. Every value of an answer is compared with the
-true one. It prints, by kind of value, how many are right, the expected calibration error (in ten
-bins of equal width: Guo et al., "On Calibration of Modern Neural Networks", 2017) and how many are
-right among the surest.
+``python -m tools.bench.confidence`` sends held-out demo tasks at temperature 0, each three times:
+plain, with confidence, and with confidence and exact choices. Every value of an answer is compared
+with the true one. For each kind of value it prints the accuracy, the expected calibration error (in
+ten bins of equal width: Guo et al., "On Calibration of Modern Neural Networks", 2017) and the
+accuracy of the values with the highest confidence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tools.demo_model.corpus import Example, Kind, examples
 KINDS: tuple[Kind, ...] = ("character", "contact", "invoice", "event", "review", "city")
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
 BINS = 10
-ASKED: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "confidence": {"confidence": True},
     "exact": {"confidence": True, "choices": "exact"},
@@ -37,7 +37,7 @@ ASKED: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A value of an answer: how sure the model was, and whether it is right."""
+    """A value of an answer: its confidence, and whether it is right."""
 
     kind: str
     probability: float
@@ -75,7 +75,7 @@ async def ask(client: httpx.AsyncClient, example: Example, extra: dict[str, Any]
 
 
 def judged(entry: dict[str, Any], truth: Any) -> Judged:
-    """An entry of the list, compared with the value at its pointer."""
+    """Compare an entry of ``confidence`` with the true value at its pointer."""
     value = entry["value"]
     kind = "of a finite set"
     if "tokens" in entry:
@@ -84,7 +84,7 @@ def judged(entry: dict[str, Any], truth: Any) -> Judged:
 
 
 def _at(truth: Any, pointer: str) -> Any:
-    """The value at a JSON Pointer; an object that equals nothing where there is none."""
+    """Value at a JSON Pointer; an object that equals nothing if there is none."""
     for name in pointer.split("/")[1:]:
         name = name.replace("~1", "/").replace("~0", "~")
         if isinstance(truth, dict) and name in truth:
@@ -97,7 +97,7 @@ def _at(truth: Any, pointer: str) -> Any:
 
 
 def bins(values: Sequence[Judged]) -> list[list[Judged]]:
-    """By probability, from 0 to 1."""
+    """Values in ``BINS`` bins of equal width by probability."""
     found: list[list[Judged]] = [[] for _ in range(BINS)]
     for each in values:
         found[min(int(each.probability * BINS), BINS - 1)].append(each)
@@ -109,7 +109,7 @@ def accuracy(values: Sequence[Judged]) -> float:
 
 
 def calibration_error(values: Sequence[Judged]) -> float:
-    """How far the share of right ones is from the mean probability, in the mean over values."""
+    """Mean over values of the distance between accuracy and mean probability in their bin."""
     error = 0.0
     for some in bins(values):
         if some:
@@ -119,25 +119,25 @@ def calibration_error(values: Sequence[Judged]) -> float:
 
 
 def at_coverage(values: Sequence[Judged], coverage: float) -> float:
-    """The share of right ones among the surest."""
+    """Accuracy of the share ``coverage`` of values with the highest probability."""
     surest = sorted(values, key=lambda each: -each.probability)
     return accuracy(surest[: max(1, round(coverage * len(values)))])
 
 
 async def replies(url: str, count: int) -> dict[str, list[Reply]]:
-    """All tasks one after the other, each in every way, after one time that compiles its schema.
+    """Replies to all tasks, one after another, each with every entry of ``VARIANTS``.
 
-    Which way comes first changes from task to task.
+    A first request of each task compiles its schema; the order of the entries rotates by task.
     """
-    found: dict[str, list[Reply]] = {name: [] for name in ASKED}
+    found: dict[str, list[Reply]] = {name: [] for name in VARIANTS}
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
         for kind in KINDS:
             for number, example in enumerate(examples(kind, count, 7, "held_out")):
                 await ask(client, example, {})
-                names = [*ASKED]
+                names = [*VARIANTS]
                 for place in range(len(names)):
                     name = names[(number + place) % len(names)]
-                    found[name].append(await ask(client, example, ASKED[name]))
+                    found[name].append(await ask(client, example, VARIANTS[name]))
     return found
 
 
@@ -165,7 +165,7 @@ def report(found: dict[str, list[Reply]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=60, help="tasks of each kind")
-    parser.add_argument("--url", help="a server that runs the demo model in float32 already")
+    parser.add_argument("--url", help="running server with the demo model in float32")
     options = parser.parse_args()
     log = Path(tempfile.mkdtemp()) / "log"
     if options.url is not None:

@@ -1,6 +1,6 @@
 """Thousands of distinct schemas through one process: does its memory stay bounded?
 
-The cache of constraints alone, without a server and without a model; the soak of a server is
+Measures the constraint cache alone, without a server or a model; the soak of a server is
 ``python -m loadtest.faults soak``.
 
 ``python -m tools.bench.constraint_cache`` compiles variants of real schemas (their properties
@@ -47,7 +47,7 @@ COLUMNS = (
 
 
 class NoObserver:
-    """Nobody counts these requests."""
+    """An observer that counts nothing."""
 
     def observe_request(self, stats: Any) -> None: ...
 
@@ -57,7 +57,7 @@ class NoObserver:
 
 
 def walk(constraint: Constraint, vocabulary: Vocabulary, tokens: int, rng: random.Random) -> int:
-    """A random answer of at most ``tokens`` tokens, leaps included; how many it took."""
+    """Walk a random answer of up to ``tokens`` tokens, with leaps; returns the tokens drawn."""
     state = constraint.start()
     for taken in range(tokens):
         if forced := state.forced():
@@ -67,7 +67,7 @@ def walk(constraint: Constraint, vocabulary: Vocabulary, tokens: int, rng: rando
         token = int(rng.choice(allowed)) if len(allowed) else None
         if token is None or token in vocabulary.eos_ids:
             return taken
-        with suppress(DrawAgain):  # a step of its own, as in the engine
+        with suppress(DrawAgain):  # as in the engine, the next step draws again
             state.accept(token)
     return tokens
 
@@ -123,10 +123,10 @@ async def fill(arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schemas", type=Path, default=datasets.MASKBENCH)
-    parser.add_argument("--tokenizer", type=Path, default=MODEL_PATH, help="a folder")
+    parser.add_argument("--tokenizer", type=Path, default=MODEL_PATH, help="folder of a tokenizer")
     parser.add_argument("--eos", type=int, nargs="+", default=[4], help="ids of end of sequence")
     parser.add_argument("--count", type=int, default=5_000)
-    parser.add_argument("--tokens", type=int, default=32, help="of each walk")
+    parser.add_argument("--tokens", type=int, default=32, help="maximum tokens of a walk")
     parser.add_argument("--cache-mib", type=int, default=256)
     parser.add_argument("--every", type=int, default=250, help="schemas between two rows")
     asyncio.run(fill(parser.parse_args()))

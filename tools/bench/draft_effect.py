@@ -1,9 +1,9 @@
-"""What drafts save on the demo model, and that they change nothing.
+"""Forward passes that drafts save on the demo model, and a check that they change no answer.
 
-``python -m tools.bench.draft_effect`` asks held-out demo tasks with the same seed, drafts on and
-off, at temperature 0 and 0.8. No task comes twice, so what a server has learned is other answers of
-the same kind: each kind has one schema. It reports forward passes against tokens an answer, the
-share of drafted tokens that came true, and how many texts are the same (float32: all should be)."""
+``python -m tools.bench.draft_effect`` sends held-out demo tasks with the same seed, with and
+without drafts, at temperature 0 and 0.8. No task comes twice: drafts come from other answers of the
+same kind, since each kind has one schema. It reports tokens and forward passes an answer, the share
+of drafted tokens that were accepted, and the number of equal texts (float32: all should be)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def report(url: str, count: int, clients: int) -> None:
     proposed, accepted = (
         _value(metrics, name) for name in ("draft_tokens_total ", 'tokens_total{source="drafted"} ')
     )
-    print(f"\nof {proposed:.0f} drafted tokens {accepted / proposed:.0%} came true")
+    print(f"\nof {proposed:.0f} drafted tokens {accepted / proposed:.0%} were accepted")
 
 
 def _row(kind: str, temperature: float, on: list[Reply], off: list[Reply]) -> str:

@@ -1,15 +1,15 @@
-"""A runner around an accelerator that is not there: every step takes it the same time.
+"""A runner around a simulated accelerator: every step takes the same time.
 
-What the host does for a step is done as for a real one (inputs are laid out, masks are known by
-their identity, keys are gathered), and its tokens are drawn by a small compiled loop that stands
-for the device. When that device works is reckoned, not slept through by a thread of its own, which
-would have to wait for the interpreter to say that it is done::
+The host does its usual work for a step (it lays out inputs, finds known masks by identity, gathers
+keys), and a small compiled loop draws the tokens in place of the device. The times of the device
+are computed, not slept through by a thread of its own, which would have to wait for the interpreter
+to report the end::
 
-    begins    when it was launched, or when the step before had ended if that is later
-    ends      some milliseconds later, but not before its draws were asked for
+    begins    at the launch, or at the end of the step before if that is later
+    ends      some milliseconds later, but not before its draws are requested
 
-``wait`` sleeps until then. So what is measured is how long the device was busy and how long it
-waited for Python.
+``wait`` sleeps until then. A benchmark thus measures the time that the device was busy and the time
+that it waited for Python.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from app.model.inputs import lay_out
 from app.model.kv_storage import CacheGroup
 
 _LIKELY = 200
-"""Of 256 draws so many go the way that the token before prefers, so that answers repeat."""
+"""Draws out of 256 that follow the preference of the token before, so that answers repeat."""
 
 _KINDS = 251
-"""Tokens are of so many kinds, as far as they prefer what comes next."""
+"""Number of kinds of tokens; tokens of a kind prefer the same next token."""
 
 _MOST_MASKS = 1 << 13
 
 
 class VirtualClock:
-    """Seconds of processor time of all threads, and what was slept: what other programs on the
-    machine take does not count. Threads that run beside each other count one after the other, as
-    they would under the interpreter's lock."""
+    """Processor time of all threads plus time slept, in seconds: other programs on the machine do
+    not count. Threads that run in parallel count one after the other, as under the interpreter's
+    lock."""
 
     def __init__(self) -> None:
         self._added = 0.0
@@ -47,18 +47,18 @@ class VirtualClock:
         return time.process_time() + self._added
 
     def sleep(self, seconds: float) -> None:
-        """Let other threads work for so long."""
+        """Let other threads run for ``seconds``."""
         begun = time.process_time()
         time.sleep(seconds)
         self._added += max(0.0, seconds - (time.process_time() - begun))
 
     def leave_out(self, seconds: float) -> None:
-        """Of processor time, what stands for a device."""
+        """Exclude processor time that simulates the device."""
         self._added -= seconds
 
 
 class FakeDevice:
-    """See ``app.core.step.Runner``; draws are kept to the masks, and depend on key and token."""
+    """See ``app.core.step.Runner``; draws respect the masks, and depend on key and token."""
 
     block_size = 16
     cache_groups = (CacheGroup(layers=(), num_blocks=1 << 15),)
@@ -67,7 +67,7 @@ class FakeDevice:
     trees = False
 
     def __init__(self, vocab_size: int, seconds: float, clock: VirtualClock) -> None:
-        """``seconds`` are those of a step, from forward pass to draws."""
+        """``seconds``: duration of a step, from forward pass to draws."""
         self._vocab_size = vocab_size
         self._seconds = seconds
         self._clock = clock
@@ -79,7 +79,7 @@ class FakeDevice:
         self._drawn = np.zeros(1, np.int64)
         self._ends = 0.0
         self.busy = 0.0
-        """Seconds in which the device worked, of steps that were waited for."""
+        """Seconds that the device was busy with steps that have been waited for."""
         self.inputs = 0.0
         """Seconds that laying out the last step took."""
         one = np.zeros(1, np.int64)
@@ -106,7 +106,7 @@ class FakeDevice:
         return _Queued(self, self._ends, slots, keys, tokens, rows)
 
     def _slot(self, mask: Mask | None) -> int:
-        """Where the device has the mask; it is sent there unless it was before."""
+        """Slot of the mask on the device; a new mask is sent there first."""
         kept = self._slots.get(id(mask))
         if kept is not None:
             return kept[0]
@@ -137,7 +137,7 @@ class FakeDevice:
 
 
 class _Queued:
-    """What a step needs for its draws, by row."""
+    """Inputs of a step's draws, by row."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ def _draw(
     out: NDArray[np.int64],
     size: int,
 ) -> None:
-    """The first token that is allowed from where the token before, or the key, points to."""
+    """Draw the first allowed token from a position that depends on the token before and the key."""
     for i in range(len(slots)):
         if slots[i] < 0:
             out[i] = -1

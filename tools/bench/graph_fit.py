@@ -1,9 +1,9 @@
-"""How many of the engine's steps a CUDA graph holds, counted without a GPU.
+"""Share of the engine's steps that fit into a CUDA graph, counted without a GPU.
 
-``python -m tools.bench.graph_fit --batch 8 32 64`` lets the real engine, with the limits that it
-has on a GPU, answer constrained requests over a table of random logits in place of a model, and
-asks of each step, prompts included, whether a captured graph has room for it: for character sheets
-and for MaskBench's schemas. ``padding`` is what is computed beside the tokens of the steps that
+``python -m tools.bench.graph_fit --batch 8 32 64`` runs the real engine, with its limits on a GPU,
+on constrained requests, over a table of random logits in place of a model. For each step, prompts
+included, it checks whether a captured graph has room for it: for character sheets and for
+MaskBench's schemas. ``padding`` is the share of padding in the tokens of the steps that
 fit."""
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ Workload = Literal["character", "maskbench"]
 GPU_SPARE_TOKENS = 256
 MAX_MODEL_LEN = 1 << 15
 ANSWERS_EACH = 2
-"""Answers for each place of a batch: when one has ended, the next one begins."""
+"""Answers for each place in a batch: when one ends, the next one begins."""
 ANSWER_TOKENS = 300
 SCHEMAS = 24
-"""Of MaskBench, asked for in turn."""
+"""Schemas of MaskBench, requested in turn."""
 
 
 @dataclass(slots=True)
@@ -62,9 +62,9 @@ class Fit:
     steps: int = 0
     fitting: int = 0
     tokens: int = 0
-    """Computed in the steps that fit."""
+    """Tokens computed in the steps that fit."""
     padding: int = 0
-    """Computed in them besides."""
+    """Padding computed in those steps."""
     largest: int = 0
     """Tokens of the largest step, whether it fits or not."""
 
@@ -73,8 +73,8 @@ class Fit:
         return self.fitting / self.steps
 
 
-class AskingRunner(TableRunner):
-    """Asks of each step whether a graph would hold it."""
+class CountingRunner(TableRunner):
+    """Counts the steps that fit into a graph."""
 
     def __init__(self, vocab_size: int, steps: CudaSteps) -> None:
         super().__init__(vocab_size)
@@ -103,8 +103,8 @@ class AskingRunner(TableRunner):
             fit.padding += found[0].tokens - tokens
 
 
-class Nobody:
-    """A ``StepObserver`` that looks away."""
+class NoObserver:
+    """A ``StepObserver`` that ignores all steps."""
 
     def observe_step(self, stats: StepStats) -> None:
         pass
@@ -114,7 +114,7 @@ class Bench:
     """A vocabulary of 50,000 tokens, and constraints over it."""
 
     def __init__(self, folder: Path, *, schemas: int = SCHEMAS) -> None:
-        """Writes a tokenizer to ``folder``; ``schemas`` of MaskBench are asked for in turn."""
+        """Writes a tokenizer to ``folder``; ``schemas`` of MaskBench are requested in turn."""
         write_llama_160m(folder, datasets.GPT2)
         self.tokenizer = HfTokenizer.load(str(folder))
         self.vocabulary = Vocabulary.from_tokenizer(self.tokenizer.hf)
@@ -153,12 +153,12 @@ class Bench:
         answer_tokens: int = ANSWER_TOKENS,
         constrained: bool = True,
     ) -> Fit:
-        """Steps of so many answers at a time, from the first prompt to the last answer's end."""
-        runner = AskingRunner(self.vocabulary.size, planner(max_graph_tokens))
+        """Run ``answers`` answers, ``batch`` at a time, to their end; the counts of all steps."""
+        runner = CountingRunner(self.vocabulary.size, planner(max_graph_tokens))
         limits = Settings(max_running=batch).engine_layer(GPU_SPARE_TOKENS)
         limits = replace(limits, overlap=True)
         engine = Engine(
-            runner, self.vocabulary, self.tokenizer, limits, Nobody(), clock=time.perf_counter
+            runner, self.vocabulary, self.tokenizer, limits, NoObserver(), clock=time.perf_counter
         )
         waiting = self.requests(workload, answers, answer_tokens, constrained=constrained)
         for request in waiting:
@@ -175,7 +175,7 @@ class Bench:
 
 
 def _of_maskbench(compiler: Compiler) -> Iterator[Constraint]:
-    """Of schemas drawn from all of the file, those that can be enforced."""
+    """Constraints of schemas drawn from the whole file, without those that cannot be enforced."""
     for case in datasets.maskbench(count=200, seed=1):
         try:
             yield compiler.compile(JsonSchema(case["schema"], close_objects=True))
@@ -184,7 +184,7 @@ def _of_maskbench(compiler: Compiler) -> Iterator[Constraint]:
 
 
 def planner(max_graph_tokens: int) -> CudaSteps:
-    """Of a model of Llama 3.1 8B's shape, as far as the choice of a graph needs one."""
+    """``CudaSteps`` for Llama 3.1 8B's shape, only complete enough to choose a graph."""
     shape = LayerShape(kv_heads=8, key_dim=128, value_dim=128, group=4, dtype=torch.bfloat16)
     keys = torch.empty(TableRunner.block_size, 8, 128, dtype=torch.bfloat16)
     storage = KvStorage(

@@ -1,9 +1,9 @@
 """Answers in flight while hostile and huge schemas arrive.
 
 ``python -m tools.bench.hostile`` starts one server (the demo model), keeps 16 streams decoding, and
-times the gaps between their chunks: first alone, then while a process of its own sends 50 hostile
-and 50 huge schemas, then alone again. It prints both distributions with their ratio, and the answer
-that each attack got.
+times the gaps between their chunks: first alone, then while another process sends 50 hostile
+and 50 huge schemas, then alone again. It prints both distributions with their ratio, and the
+response to each attack.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tools.bench.streams import MODEL, Measurement, Outcome, gaps_table, measure
 
 
 def prepare(hostile_count: int, huge_count: int) -> int:
-    """Make the attacks in this process; bytes of all of them together."""
-    os.nice(10)  # attackers run on machines of their own; here they shall not take the server's
+    """Build the attacks in this process; returns their total bytes."""
+    os.nice(10)  # real attackers do not use the server's processors
     attacks = [*hostile(hostile_count), *huge(huge_count)]
-    # One of each in turn: the huge ones arrive among the hostile ones.
+    # Alternate between the halves: the huge ones arrive among the hostile ones.
     half = (len(attacks) + 1) // 2
     order = [each for pair in zip(attacks[:half], attacks[half:], strict=False) for each in pair]
     order += attacks[len(attacks) - half : half]
@@ -44,7 +44,7 @@ def _body(attack: Attack) -> bytes:
         "messages": [{"role": "user", "content": attack.prompt}],
         "response_format": attack.response_format,
         "max_tokens": 8,
-        "on_budget": "truncate",  # the masks of huge constraints are asked for, too
+        "on_budget": "truncate",  # so that masks of huge constraints are computed, too
     }
     return json.dumps(body).encode()
 
@@ -76,8 +76,8 @@ def main() -> None:
     parser.add_argument("--hostile", type=int, default=50)
     parser.add_argument("--huge", type=int, default=50)
     parser.add_argument("--clients", type=int, default=8, help="attacks in flight at a time")
-    parser.add_argument("--seconds", type=float, default=10.0, help="alone, before and after")
-    parser.add_argument("--rounds", type=int, default=1, help="attacks in turns with rests")
+    parser.add_argument("--seconds", type=float, default=10.0, help="quiet time around each round")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds of attacks")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,

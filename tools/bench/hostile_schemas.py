@@ -1,6 +1,6 @@
-"""Constraints that strangers send: schemas made to hurt a compiler, and honest ones of great size.
+"""Constraints from untrusted clients: schemas that attack a compiler, and huge valid schemas.
 
-Every one is a ``response_format`` with a name; variants differ, so that none is found in a cache.
+Each is a ``response_format`` with a name; variants differ, so that none is found in a cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Attack:
 
 
 def hostile(count: int) -> list[Attack]:
-    """``count`` attacks, every kind in turn, each in a variant of its own."""
+    """``count`` attacks, every kind in turn; attacks of a kind differ."""
     kinds = list(_SCHEMAS.items())
     return [
         Attack(name, _schema_format(build(number // len(kinds))), _prompt(name, number))
@@ -92,7 +92,7 @@ def _intersected_patterns(variant: int) -> Any:
 
 
 def _coprime_lengths(variant: int) -> Any:
-    """Satisfied only by lengths that all of the primes divide."""
+    """Only lengths that are multiples of all of the primes satisfy it."""
     primes = (7, 11, 13, 17, 19, 23, 29 + variant)
     return {"type": "string", "allOf": [{"pattern": f"^(a{{{p}}})*b$"} for p in primes]}
 
@@ -182,14 +182,14 @@ _DOCUMENTS: dict[str, Callable[[random.Random], str]] = {
     "quotes with patterns": lambda dice: "".join(dice.choice("ab") for _ in range(1_500)),
     "a quote of one letter": lambda dice: "a" * (1_500 + dice.randrange(90)),
 }
-"""What the prompts of some say: that is what their values have to stand in."""
+"""Prompts of the attacks with ``x-verbatim``: their values must occur in the prompt."""
 
 KINDS = len(_SCHEMAS)
-"""So many kinds of hostile schemas there are."""
+"""Number of kinds of hostile schemas."""
 
 
 def _huge_schema(rng: random.Random) -> Any:
-    """A closed object whose JSON is about as long as drawn."""
+    """An object whose JSON has a random size of 100 KB to 1 MB."""
     wanted, size = rng.randrange(100_000, 1_000_000), 0
     properties: dict[str, Any] = {}
     for schema in _members(rng):

@@ -1,10 +1,10 @@
-"""What images cost whoever sends them, and whoever does not.
+"""Cost of images for the clients that send them, and for other clients.
 
-``python -m tools.bench.images`` starts one server of a model that sees (``demo-vision``) and prints
-three tables: the time to the first token by the size of an image, sent for the first time, again,
-and again behind other words; the gaps between the chunks of 16 streams of text, alone and while 8
-clients send large images, each another one, by turns; and the memory of the server and of its image
-workers meanwhile.
+``python -m tools.bench.images`` starts one server of a vision model (``demo-vision``) and prints
+three tables: the time to first token by the size of an image, sent for the first time, again, and
+again after other words; the gaps between the chunks of 16 streams of text, alone and, in turn,
+while 8 clients send large images, each a different one; and the memory of the server and of its
+image workers.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ LARGE = Size(4000, 3000, "JPEG")
 SIZES = (Size(200, 200, "PNG"), Size(1024, 1024, "PNG"), LARGE)
 QUICK_SIZES = (Size(200, 200, "PNG"), Size(400, 300, "JPEG"))
 TOKENS = 8
-"""Of each answer about a picture."""
-_OTHER_WORDS = "Here is something else to look at, with many words before it."
-"""Enough of them that the prefix cache has none of what comes behind."""
+"""Tokens of each answer about a picture."""
+_TEXT_BEFORE = "Here is something else to look at, with many words before it."
+"""Text before a known image, so that the prefix cache has nothing of what follows."""
 
 FIRST_COLUMNS = (
     "image", "KB", "sent", "first token ms", "longest", "reading ms", "tower ms",
@@ -48,7 +48,7 @@ FIRST_COLUMNS = (
 
 
 def first_tokens_table(client: Client, sizes: Sequence[Size], number: int) -> str:
-    """One client, one request after another; ``number`` pictures of each size."""
+    """Times of one client, one request after another; ``number`` pictures of each size."""
     with httpx.Client(base_url=client.url, timeout=60) as metrics:
         client.first_tokens(CHAT, [question(picture(sizes[0], 0), sizes[0], TOKENS)])  # compiles
         rows = []
@@ -56,7 +56,7 @@ def first_tokens_table(client: Client, sizes: Sequence[Size], number: int) -> st
             files = [picture(size, 1 + each) for each in range(number)]
             kilobytes = f"{statistics.mean(map(len, files)) / 1e3:.0f}"
             for sent, words in (
-                ("first", ""), ("again", ""), ("behind other words", _OTHER_WORDS),
+                ("first", ""), ("again", ""), ("behind other words", _TEXT_BEFORE),
             ):  # fmt: skip
                 before = read_counts(metrics)
                 requests = [question(file, size, TOKENS, words) for file in files]
@@ -67,7 +67,7 @@ def first_tokens_table(client: Client, sizes: Sequence[Size], number: int) -> st
 
 
 def first_cells(seconds: Sequence[float], counts: Mapping[str, float]) -> Sequence[str]:
-    """Times of requests with one image each, and what the server counted over all of them."""
+    """Times of requests with one image each, and the server's counts over all of them."""
     number = len(seconds)
     sums = [f"leapjson_image_prepare_seconds_sum{{result={each}}}" for each in ("ok", "kept")]
     reading = sum(counts.get(each, 0.0) for each in sums) / number
@@ -85,8 +85,8 @@ def first_cells(seconds: Sequence[float], counts: Mapping[str, float]) -> Sequen
 
 
 def prepare(size: Size, count: int) -> int:
-    """Make the clients' requests in this process; bytes of all of them together."""
-    os.nice(10)  # clients run on machines of their own; here they shall not take the server's
+    """Build the clients' requests in this process; returns their total bytes."""
+    os.nice(10)  # real clients do not use the server's processors
     for number in range(count):
         fields = question(picture(size, 1_000_000 + number), size, TOKENS)
         prepared.append((size.name, body(MODEL, fields)))
@@ -95,7 +95,7 @@ def prepare(size: Size, count: int) -> int:
 
 @dataclass(slots=True)
 class Memory:
-    """Of a server and of its image workers, in MiB, at moments that have names."""
+    """Memory of a server and of its image workers, in MiB, at named moments."""
 
     pid: int
     rows: list[Sequence[object]] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Memory:
 
 
 def answers_table(outcomes: Sequence[Outcome]) -> str:
-    """What the images' clients were answered, and after how long."""
+    """Responses to the clients that send images, with their times."""
     rows = []
     for (status, code), count in Counter((each.status, each.code) for each in outcomes).items():
         seconds = [each.seconds for each in outcomes if (each.status, each.code) == (status, code)]
@@ -120,7 +120,7 @@ def answers_table(outcomes: Sequence[Outcome]) -> str:
 
 
 def engine_table(counts: Mapping[str, float]) -> str:
-    """What the server did while images came."""
+    """The server's counts while images were sent."""
     seen = counts.get("leapjson_images_seen_total", 0.0)
     tower = counts.get("leapjson_image_tower_seconds_total", 0.0)
     read = counts.get("leapjson_image_prepare_seconds_count{result=ok}", 0.0)
@@ -144,7 +144,7 @@ class _Extent:
     seconds: float
     rounds: int
     kv_cache_bytes: int = 64 << 20
-    """Small enough that streams alone have it all in use: what grows then is something else."""
+    """Small enough that the streams alone fill it: later growth has another cause."""
 
 
 def run(model: Path, extent: _Extent) -> None:
@@ -188,7 +188,7 @@ def show(title: str, text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # of the server
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for the server
     options = parse(arguments)
     extent = _Extent(
         sizes=SIZES,
@@ -208,17 +208,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parse(arguments: Sequence[str] | None = None) -> Any:
     parser = argparse.ArgumentParser(prog="python -m tools.bench.images", description=__doc__)
     add = parser.add_argument
-    add("--model", type=Path, default=Path("demo-vision"), help="demo-vision, or a folder")
-    add("--number", type=int, default=8, help="pictures of each size, for first tokens")
+    add("--model", type=Path, default=Path("demo-vision"), help="demo-vision, or a model folder")
+    add("--number", type=int, default=8, help="pictures of each size for times to first token")
     add("--streams", type=int, default=16)
-    add("--clients", type=int, default=8, help="that send large images, one at a time each")
-    add("--images", type=int, default=48, help="that they send together")
-    add("--seconds", type=float, default=10.0, help="alone, before and after each round")
-    add("--rounds", type=int, default=3, help="in which the images are sent")
+    add("--clients", type=int, default=8, help="clients that send large images, one at a time each")
+    add("--images", type=int, default=48, help="images that all clients send together")
+    add("--seconds", type=float, default=10.0, help="streams alone, before and after each round")
+    add("--rounds", type=int, default=3, help="number of rounds of images")
     add(
-        "--kv-cache-mib", type=int, default=64, help="full before memory is told; more for a folder"
+        "--kv-cache-mib", type=int, default=64, help="small, so that it fills up; more for a folder"
     )
-    add("--quick", action="store_true", help="a try: what it prints is no figure")
+    add("--quick", action="store_true", help="smoke run; the figures mean nothing")
     return parser.parse_args(arguments)
 
 

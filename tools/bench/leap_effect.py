@@ -1,9 +1,9 @@
-"""What the leap changes in the answers of the demo model, and what it saves.
+"""Effect of leaps on the answers of the demo model, and forward passes that they save.
 
-``python -m tools.bench.leap_effect`` asks every held-out demo task twice with the same seed, leap
-on and off, at temperature 0 and 0.8. It reports the share of identical texts and of identical
-parsed JSON, the forward passes of both, the share of fields exactly right, and every difference.
-The server runs in float32, so that the composition of a batch is not another reason for one."""
+``python -m tools.bench.leap_effect`` sends every held-out demo task twice with the same seed, with
+and without leaps, at temperature 0 and 0.8. It reports the share of identical texts and of
+identical JSON, the forward passes of both, the share of fields exactly right, and all differences.
+The server runs in float32, so that the composition of a batch causes no difference."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The same request with the leap on and off."""
+    """The same request with leaps and without."""
 
     example: Example
     temperature: float
@@ -105,7 +105,7 @@ async def measure(url: str, count: int) -> list[Pair]:
 
 
 def fields_right(pairs: Sequence[Pair]) -> tuple[int, int]:
-    """Fields that the leap's greedy answers have exactly right, and all there are."""
+    """Fields exactly right in the greedy answers with leaps, and the number of all fields."""
     right = total = 0
     for pair in pairs:
         if pair.temperature == 0.0:

@@ -27,7 +27,7 @@ from tools.bench.model_folder import write_llama_160m
 
 
 def answer_length(plan: Plan, logs: Path) -> int:
-    """Tokens of an answer, on average."""
+    """Average tokens of an answer."""
     short = replace(plan, arms=plan.arms[:1], loads=[Closed(4)], repeats=1, requests=8)
     (rounds,) = measure(short, logs=logs).rounds.values()
     return round(statistics.mean(answer.tokens for each in rounds for answer in each.answers))
@@ -36,7 +36,7 @@ def answer_length(plan: Plan, logs: Path) -> int:
 def compare(
     url: str, clients: Sequence[int], repeats: int, requests: int, logs: Path, out: Path | None
 ) -> str:
-    """The tables; with ``out`` the whole report is written there."""
+    """The tables; the whole report is written to ``out``, if given."""
     server = target(url)
     leap = arm("leap", server, "leapjson", body={"leap": True})
     plain = arm("no leap", server, "leapjson", body={"leap": False})
@@ -67,8 +67,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--requests", type=int, default=8, help="per round, at least 2 a client")
     parser.add_argument("--tokenizer", type=Path, default=datasets.GPT2)
-    parser.add_argument("--demo", action="store_true", help="the demo model instead")
-    parser.add_argument("--out", type=Path, help="folder for CSV, JSON and a page")
+    parser.add_argument("--demo", action="store_true", help="use the demo model")
+    parser.add_argument("--out", type=Path, help="folder for CSV and JSON")
     arguments = parser.parse_args()
     settings = {"SERVED_MODEL_NAME": "bench", "MAX_RUNNING": "64"}
     with tempfile.TemporaryDirectory() as name:

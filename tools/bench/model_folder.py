@@ -38,14 +38,14 @@ def write_llama_160m(target: Path, tokenizer: Path) -> None:
 def write_llama(
     target: Path, tokenizer: Path | None, vocabulary: int | None = None, **config: Any
 ) -> int:
-    """Write a config of Llama's architecture and a tokenizer's files; ids the tokenizer knows.
+    """Write a config of Llama's architecture and a tokenizer's files; the number of token ids.
 
     ``tokenizer`` None: the first ``vocabulary`` tokens of Qwen 2.5's. The model gives logits for
     ``vocabulary`` ids, and at least for those that the tokenizer knows.
     """
     target.mkdir(parents=True, exist_ok=True)
     if tokenizer is None:
-        assert vocabulary is not None, "all of the tokenizer's tokens, or so many"
+        assert vocabulary is not None, "without a tokenizer, a size of the vocabulary is needed"
         content = first_tokens(json.loads(datasets.tokenizer_json(datasets.QWEN2_5)), vocabulary)
     else:
         content = json.loads(datasets.tokenizer_json(tokenizer))
@@ -72,7 +72,7 @@ def write_llama(
 def end_token(content: dict[str, Any]) -> str:
     """The name of the token that ends a text: a usual one, or else the last special one.
 
-    Raises ``ValueError`` where the tokenizer has none.
+    Raises ``ValueError`` if the tokenizer has none.
     """
     special = [token["content"] for token in content["added_tokens"] if token["special"]]
     if not special:
@@ -81,7 +81,7 @@ def end_token(content: dict[str, Any]) -> str:
 
 
 def first_tokens(content: dict[str, Any], size: int) -> dict[str, Any]:
-    """A byte-pair tokenizer with only so many tokens: those that were merged first, and the end.
+    """A byte-pair tokenizer of ``size`` tokens: those that were merged first, and the end token.
 
     ``content`` is that of a ``tokenizer.json``.
     """
@@ -101,6 +101,6 @@ def first_tokens(content: dict[str, Any], size: int) -> dict[str, Any]:
 
 
 def _ids(content: dict[str, Any]) -> dict[str, int]:
-    """Token ids by what the tokenizer calls them."""
+    """Token ids by the tokenizer's names."""
     ids: dict[str, int] = dict(content["model"]["vocab"])
     return ids | {token["content"]: token["id"] for token in content["added_tokens"]}

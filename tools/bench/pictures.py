@@ -1,4 +1,4 @@
-"""Pictures for load tests, as large as asked for and each different, and requests with them."""
+"""Pictures of a given size for load tests, each different, and requests with them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 _DETAIL = 8
-"""Pixels a side of the coarsest squares that a picture is made of: the file of a photograph's size
-is then about as large as a photograph's."""
+"""Side of the coarsest squares of a picture, in pixels: the file of a picture of a photograph's
+size is then about as large as the photograph's."""
 _MEDIA_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg"}
 
 
@@ -30,7 +30,7 @@ class Size:
 
 
 def picture(size: Size, number: int) -> bytes:
-    """The file of a picture; those of two numbers differ, however far they are scaled down."""
+    """File of a picture; pictures of two numbers differ, even when scaled down."""
     small = (size.height // _DETAIL + 1, size.width // _DETAIL + 1, 3)
     colours = np.random.default_rng(number).integers(0, 256, small, dtype=np.uint8)
     file = io.BytesIO()
@@ -40,8 +40,8 @@ def picture(size: Size, number: int) -> bytes:
 
 
 def question(file: bytes, size: Size, tokens: int, before: str = "") -> Mapping[str, Any]:
-    """Fields of a chat completion about a picture, whose first character nothing forces: what could
-    be leapt to would be told before the model has seen anything. ``before`` stands before it."""
+    """Fields of a chat completion about a picture, after the text ``before``. The first character
+    of the answer is not forced: a leap would be sent before the model has seen the picture."""
     url = f"data:{_MEDIA_TYPES[size.format]};base64,{base64.b64encode(file).decode()}"
     texts = [{"type": "text", "text": before}] if before else []
     content: Sequence[Mapping[str, Any]] = [

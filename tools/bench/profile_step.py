@@ -1,20 +1,20 @@
-"""Where a step's time goes: the real engine, runner, worker and stream writer in one process.
+"""Time of a step by its parts: the real engine, runner, worker and stream writer in one process.
 
-``python -m tools.bench.profile_step --batch 1 8 32 128`` keeps so many answers of the 160M model
-with random weights in flight, free and constrained (an array of character sheets), and prints
-medians over the steps that decode all of them; "no leap" is constrained with the leap off. The
-host's work is what the engine's thread does besides the forward pass; the event loop's is counted
-in processor time, since it runs beside the model.
+``python -m tools.bench.profile_step --batch 1 8 32 128`` keeps these numbers of answers of the 160M
+model with random weights in flight, free and constrained (an array of character sheets), and prints
+medians over the steps that decode all of them; "no leap" is constrained with leaps off. The host's
+work is all work of the engine's thread except the forward pass; the event loop's is counted in
+processor time, since it runs beside the model.
 
 On a busy machine ``--cpu-time --threads 1`` counts the engine's thread in processor time too.
 
-``--fake-device 6`` puts in the model's place an accelerator that takes 6 ms for every step, and
-tells how much of the time it was busy and how many tokens a second the answers grew by, with the
-serial order of steps and with steps that overlap. Time is processor time there (see
+``--fake-device 6`` replaces the model by an accelerator that takes 6 ms for every step, and prints
+the share of time that it was busy and the tokens a second of the answers, with serial and with
+overlapping steps. Time is processor time there (see
 ``tools.bench.fake_device``).
 
-``--no-model`` leaves the model out and keeps all else: each token's logits are a row of a table of
-random numbers that the token before names. It costs little, and measures the host's work alone.
+``--no-model`` replaces only the model: the logits after a token are the token's row in a table of
+random numbers. It costs little, and measures the host's work alone.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ SHEETS = {"type": "array", "items": CHARACTER, "minItems": 3, "maxItems": 3}
 WARM_STEPS = 5
 TABLE_ROWS = 251
 SPARE_TOKENS = 256
-"""Of a fake device: ``EngineConfig.spare_tokens``."""
+"""``EngineConfig.spare_tokens`` of a fake device."""
 SHARPNESS = 5.0
 """Standard deviation of a table's logits."""
 
@@ -95,19 +95,19 @@ class Step:
     sampling: float
     commit: float
     hand_over: float
-    """Between two steps on the engine's thread: accounting, and waking the event loop."""
+    """Time between two steps on the engine's thread: accounting, and waking the event loop."""
     loop: float
     """Processor time of the event loop's thread since the step before."""
     tokens: int
-    """Computed, of all answers together."""
+    """Tokens computed, of all answers together."""
     gained: int
-    """Tokens that the answers grew by."""
+    """Tokens added to the answers."""
     idle: float
-    """What an accelerator waited for, as far as the engine knows."""
+    """Seconds that an accelerator waited, by the engine's estimate."""
     ended: float
-    """When it was over, on the clock."""
+    """End of the step, on the clock."""
     busy: float
-    """Until then, time in which a fake device was busy."""
+    """Seconds that a fake device was busy until the end of the step."""
 
     @property
     def host(self) -> float:
@@ -119,13 +119,13 @@ class Step:
 
 
 class WatchedRunner:
-    """Passes everything on, and times the layout of inputs apart from the model."""
+    """Forwards to a runner, and times the layout of inputs separately."""
 
     def __init__(self, runner: Runner, clock: Clock) -> None:
         self._runner = runner
         self._clock = clock
         self.inputs = 0.0
-        """Seconds that laying out the last step's inputs takes. It is done twice, timed once."""
+        """Seconds of laying out the last step's inputs, which happens twice and is timed once."""
 
     @property
     def block_size(self) -> int:
@@ -158,10 +158,10 @@ class WatchedRunner:
 
 
 class TableRunner:
-    """No model: the logits after a token are a row of a table, whatever came before it.
+    """A runner without a model: the logits after a token are its row in a table.
 
-    The rows are sharp, so that answers repeat themselves as those of a trained model do, and drafts
-    come true now and then. Inputs are laid out and tokens sampled as for a model on the CPU.
+    The rows are peaked, so that answers repeat like those of a trained model, and some drafts are
+    accepted. Inputs are laid out and tokens sampled as for a model on the CPU.
     """
 
     block_size = 16
@@ -196,7 +196,7 @@ class Recorder:
     clock: Clock
     batch: int = 0
     most_steps: int = 0
-    on_enough: Callable[[], object] = lambda: None
+    on_done: Callable[[], object] = lambda: None
     steps: list[Step] = field(default_factory=list)
     loop_clock: int = -1
     """The processor clock of the event loop's thread."""
@@ -208,9 +208,9 @@ class Recorder:
     def _times_laid_out(self) -> int:
         return 1 if isinstance(self.runner, FakeDevice) else 2
 
-    def begin(self, batch: int, most_steps: int, on_enough: Callable[[], object]) -> None:
-        """``on_enough`` is called on the engine's thread after ``most_steps`` steps."""
-        self.batch, self.most_steps, self.on_enough = batch, most_steps, on_enough
+    def begin(self, batch: int, most_steps: int, on_done: Callable[[], object]) -> None:
+        """``on_done`` is called on the engine's thread after ``most_steps`` steps."""
+        self.batch, self.most_steps, self.on_done = batch, most_steps, on_done
         self._passed, self.steps = 0, []
 
     def observe_step(self, stats: StepStats) -> None:
@@ -222,7 +222,7 @@ class Recorder:
         if self._passed > WARM_STEPS and len(self.steps) < self.most_steps:
             self.steps.append(
                 Step(
-                    # Beside a model the inputs were laid out twice.
+                    # With a model, the inputs were laid out twice.
                     forward=stats.launch_seconds - self._times_laid_out * self.runner.inputs,
                     inputs=self.runner.inputs,
                     plan=stats.plan_seconds,
@@ -239,7 +239,7 @@ class Recorder:
                 )
             )
             if len(self.steps) == self.most_steps:
-                self.on_enough()
+                self.on_done()
         self._ended, self._loop = now, loop
 
     def observe_request(self, stats: RequestStats) -> None:
@@ -253,7 +253,7 @@ class Recorder:
 
 
 class Bench:
-    """A model's engine, and the way from a prompt to a stream's bytes."""
+    """A model's engine, and everything from a prompt to the bytes of a stream."""
 
     def __init__(
         self,
@@ -291,7 +291,7 @@ class Bench:
             overlap=overlap,
             pipelined_answers=pipelined,
         )
-        if isinstance(runner, FakeDevice):  # what the server sets for a GPU
+        if isinstance(runner, FakeDevice):  # the server's settings for a GPU
             prefill = 8 * SPARE_TOKENS
             config = replace(
                 config,
@@ -334,10 +334,10 @@ class Bench:
         mode: Mode,
         seed: int,
     ) -> None:
-        """What the server does for one streamed answer, up to the bytes that go to the socket."""
+        """The server's work for one streamed answer, up to the bytes for the socket."""
         request = EngineRequest(
             request_id=f"{seed}-{number}",
-            # Prompts differ from their first token on: prefixes are not what is measured.
+            # Prompts differ from their first token on, so that no prefix is cached.
             prompt=[number + 300, *self._prompt],
             max_tokens=1400,
             options=GenerationOptions(
@@ -374,7 +374,7 @@ class Bench:
 
 
 def vocabulary_size(model: Path) -> int:
-    """Token ids that the folder's tokenizer knows."""
+    """Number of token ids of the folder's tokenizer."""
     return Vocabulary.from_tokenizer(HfTokenizer.load(str(model)).hf, frozenset()).size
 
 
@@ -397,9 +397,9 @@ TITLES = (
 
 
 def row(batch: int, mode: Mode, order: str, repeats: Sequence[Sequence[Step]]) -> str:
-    """One line of the table, from medians; the host's share is of the whole step.
+    """One line of the table, from medians; the host's share is a share of the whole step.
 
-    How busy a device was, and tokens a second, are of all the time from the first step to the last.
+    The device's busy share and tokens a second are over the time from the first step to the last.
     """
     steps = [step for each in repeats for step in each]
     busy = elapsed = gained = 0.0
@@ -430,10 +430,10 @@ def row(batch: int, mode: Mode, order: str, repeats: Sequence[Sequence[Step]]) -
 
 
 async def profile(bench: Bench, options: argparse.Namespace, order: str) -> None:
-    """Every batch size and mode, in turn within each repeat."""
+    """Print a row for every batch size and mode, measured in turn within each repeat."""
     found: dict[tuple[int, Mode], list[list[Step]]] = {}
     modes: Sequence[Mode] = options.mode
-    for mode in modes:  # where nobody stood before, a mask is worked out: not in what is counted
+    for mode in modes:  # compute the masks first, so that they do not count
         if mode != "free":
             await bench.measure(max(options.batch), mode, options.steps, 0)
     seed = 0
@@ -451,7 +451,7 @@ async def profile(bench: Bench, options: argparse.Namespace, order: str) -> None
 
 
 def prepare(options: argparse.Namespace, model: Path, clock: Clock) -> Runner:
-    """The runner that the options ask for; prints what it is."""
+    """The runner that the options select; prints its description."""
     vocab_size = vocabulary_size(model)
     if isinstance(clock, VirtualClock):
         print(f"a fake device, {options.fake_device} ms a step, {vocab_size} tokens\n")
@@ -479,7 +479,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--mode", nargs="+", choices=get_args(Mode))
-    parser.add_argument("--steps", type=int, default=40, help="counted in each repeat")
+    parser.add_argument("--steps", type=int, default=40, help="steps in each repeat")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--temperature", type=float, default=1.0)
     dtypes: list[DTypeName] = ["auto", "float32", "bfloat16"]
@@ -487,8 +487,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quantize", choices=get_args(QuantizeName))
     parser.add_argument("--threads", type=int)
     parser.add_argument("--cpu-time", action="store_true")
-    parser.add_argument("--model", type=Path, help="a folder with weights; else random ones")
-    parser.add_argument("--no-model", action="store_true", help="see above; --model has the tokens")
+    parser.add_argument("--model", type=Path, help="folder with weights (default: random ones)")
+    parser.add_argument("--no-model", action="store_true", help="see above; tokens are --model's")
     parser.add_argument("--tokenizer", type=Path, default=datasets.GPT2)
     parser.add_argument("--fake-device", type=float, metavar="MS", help="see above")
     parser.add_argument("--order", nargs="+", choices=["serial", "overlapped"])

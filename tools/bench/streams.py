@@ -1,7 +1,7 @@
-"""Answers in flight while something else is sent: the gaps between their chunks.
+"""Gaps between the chunks of answers in flight while other requests are sent.
 
-What is sent is made and sent by a process of its own, so that it takes none of the time of the one
-that listens to the streams.
+Another process builds and sends these requests, so that it takes no time from the process that
+reads the streams.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from loadtest.tables import table
 from loadtest.tasks import task
 
 MODEL = "bench"
-"""The name that the server has to give its model."""
+"""Name under which the server must serve its model."""
 PATH = "/v1/chat/completions"
 prepared: list[tuple[str, bytes]] = []
-"""In the sending process: names and bodies, made before the clock runs."""
+"""In the sending process: names and bodies, built before the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an attack got: status 0 stands for no answer, ``code`` for what went wrong then."""
+    """Response to a request; ``code``: an error code, a finish reason, or a failure (status 0)."""
 
     name: str
     status: int
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def send_prepared(url: str, clients: int, part: int = 0, parts: int = 1) -> list[Outcome]:
-    """Send one of so many parts, ``clients`` at a time, and wait for every answer."""
+    """Send one of ``parts`` parts, ``clients`` requests at a time, and wait for all responses."""
     return asyncio.run(_send_all(url, clients, prepared[part::parts]))
 
 
@@ -87,7 +87,7 @@ class Streams:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def watch(self, until: asyncio.Future[Any]) -> list[float]:
-        """The gaps of the time until ``until`` is done; raises if a stream failed."""
+        """Gaps until ``until`` is done; raises if a stream failed."""
         self.gaps = []
         done, _ = await asyncio.wait([until, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         for each in done:
@@ -140,7 +140,7 @@ class Measurement:
     quiet: Sequence[float]
     disturbed: Sequence[float]
     seconds: float
-    """In which was sent."""
+    """Duration of the sending."""
     outcomes: Sequence[Outcome]
 
 
@@ -151,10 +151,10 @@ async def measure(
     clients: int,
     seconds: float,
     rounds: int = 1,
-    at_rest: Callable[[int], None] = lambda rounds: None,
+    on_pause: Callable[[int], None] = lambda rounds: None,
 ) -> Measurement:
-    """Gaps while what ``executor`` has prepared is sent, in so many rounds, and before, between and
-    after them (together "quiet"), where ``at_rest`` is told how many rounds there were."""
+    """Gaps while ``executor`` sends its prepared requests in ``rounds`` rounds, and before, between
+    and after the rounds ("quiet"), where ``on_pause`` is called with the number of past rounds."""
     loop = asyncio.get_running_loop()
     quiet: list[float] = []
     disturbed: list[float] = []
@@ -167,7 +167,7 @@ async def measure(
     async with Streams(url, streams) as running:
         await running.watch(asyncio.ensure_future(pause(seconds / 2)))  # caches fill
         quiet += await running.watch(asyncio.ensure_future(pause(seconds)))
-        at_rest(0)
+        on_pause(0)
         for number in range(rounds):
             start = time.perf_counter()
             sending = loop.run_in_executor(executor, send_prepared, url, clients, number, rounds)
@@ -175,12 +175,12 @@ async def measure(
             took += time.perf_counter() - start
             outcomes += sending.result()
             quiet += await running.watch(asyncio.ensure_future(pause(seconds)))
-            at_rest(number + 1)
+            on_pause(number + 1)
     return Measurement(quiet, disturbed, took, outcomes)
 
 
 def gaps_table(measurement: Measurement, what: str) -> str:
-    """``what`` the streams went through while they were disturbed."""
+    """Table of the gaps; ``what`` names the disturbance."""
     disturbed, quiet = measurement.disturbed, measurement.quiet
     median = statistics.median(disturbed) / statistics.median(quiet)
     slow = quantile(disturbed, 0.99) / quantile(quiet, 0.99)

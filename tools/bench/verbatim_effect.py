@@ -1,10 +1,10 @@
-"""What ``x-verbatim`` does to extraction on the demo model: right fields, invented values, passes.
+"""Effect of ``x-verbatim`` on the demo model's extractions: right fields, invented values, passes.
 
-``python -m tools.bench.verbatim_effect`` asks held-out demo tasks at temperatures 0 and 0.8, each
-with its own schema, and again with ``x-verbatim: "words"`` on the strings that the user's text
-holds: those whose values stood there in all of 200 training examples of the kind. It reports the
-share of such fields that are right, how many of their values stand nowhere in the text, and forward
-passes an answer, with drafts and without."""
+``python -m tools.bench.verbatim_effect`` sends held-out demo tasks at temperatures 0 and 0.8, each
+with its own schema, and again with ``x-verbatim: "words"`` on the strings that are quotes: those
+whose values occur in the user's text in all of 200 training examples of the kind. It reports the
+share of such fields that are right, the number of their values that do not occur in the text, and
+forward passes an answer, with drafts and without."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Score:
     invented: int = 0
 
     def add(self, task: Example, answer: Any, schema: Any) -> None:
-        """``schema``: the task's with the keyword, which says what counts."""
+        """``schema``: the task's schema with the keyword on the fields that count."""
         marked = set(paths(schema))
         expected = dict(strings(task.answer))
         found = dict(strings(answer))
@@ -73,12 +73,12 @@ def strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _general(path: str) -> str:
-    """A path with any item for each."""
+    """A path with ``*`` for each index of an item."""
     return "/".join("*" if step.isdecimal() else step for step in path.split("/"))
 
 
 def paths(schema: Any, path: str = "") -> Iterator[str]:
-    """Those of strings with the keyword."""
+    """Paths of the strings with the keyword."""
     if "x-verbatim" in schema:
         yield path
     for name, child in schema.get("properties", {}).items():
@@ -88,7 +88,7 @@ def paths(schema: Any, path: str = "") -> Iterator[str]:
 
 
 def quoted(kind: Kind) -> frozenset[str]:
-    """Paths of strings that always stand in the user's text."""
+    """Paths of strings that always occur in the user's text."""
     always: dict[str, bool] = {}
     for task in examples(kind, 200, 1, "train"):
         for path, value in strings(task.answer):

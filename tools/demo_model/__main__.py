@@ -19,11 +19,11 @@ from tools.demo_model.train import Plan, train
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Carries out the command; `arguments` are those of the process where none are given."""
+    """Runs the command; `arguments` default to those of the process."""
     given = _parser().parse_args(arguments)
     if given.command == "train":
         torch.set_num_threads(given.threads)
-        # Holds on a CPU too, whatever its name says: attention sums in bfloat16, not in float32.
+        # Despite its name it also applies on a CPU: attention sums in bfloat16, not in float32.
         torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
         train(
             Plan(
@@ -48,19 +48,19 @@ def _parser() -> argparse.ArgumentParser:
         description="Make the embedded demo model, or measure it.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("train", help="train it anew, or go on with it")
+    command = commands.add_parser("train", help="train a new model, or continue a training")
     command.add_argument("--seed", type=int, default=7)
     command.add_argument("--steps", type=int, default=6000)
     command.add_argument("--minutes", type=float, default=600.0, help="end the schedule by then")
     command.add_argument("--threads", type=int, default=2)
     command.add_argument("--save-every", type=int, default=1000, help="steps between checkpoints")
-    command.add_argument("--begin", type=Path, help="folder of a model to go on from")
+    command.add_argument("--begin", type=Path, help="folder of a model to continue")
     command.add_argument("--rate", type=float, default=3e-3, help="highest learning rate")
-    command.add_argument("--level", type=float, default=0.4, help="share after which it falls")
+    command.add_argument("--level", type=float, default=0.4, help="share of steps before it falls")
     command.add_argument("--out", type=Path, default=MODEL_PATH)
     for name, per_kind, about in (
-        ("evaluate", 34, "measure what it extracts"),
-        ("evaluate-functions", 60, "measure the functions it calls"),
+        ("evaluate", 34, "measure its extractions"),
+        ("evaluate-functions", 60, "measure its function calls"),
     ):
         command = commands.add_parser(name, help=about)
         command.add_argument("--per-kind", type=int, default=per_kind, help="examples of each kind")

@@ -6,7 +6,7 @@ from tools.demo_model.kinds import EXTRACTIONS
 from tools.demo_model.prompts import Message
 from tools.demo_model.words import Words
 
-_WHO: Final = "I am Leapjson's small demo model, made for trying the server."
+_INTRODUCTION: Final = "I am Leapjson's small demo model, made for trying the server."
 
 _TALK: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (
@@ -17,7 +17,7 @@ _TALK: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
         ("Who are you?", "What are you?", "who are you", "Introduce yourself.",
          "What is your name?",
          "Which model are you?", "Are you ChatGPT?", "Tell me about yourself."),
-        _WHO,
+        _INTRODUCTION,
     ),
     (
         ("What can you do?", "Help", "How can you help me?", "What are you good at?", "help me"),

@@ -1,11 +1,11 @@
 """Starts a Llama as an induction circuit, so that it can copy before it has learned anything.
 
-Extraction is copying, and copying is what a small transformer learns last. It takes two heads: one
-attends to the token before; one in a later layer attends to the position whose token before is the
-current token, and hands on what stands there (Olsson et al. 2022, "In-context learning and
-induction heads"). Training is free to change all of these weights. That it helps to start from
-weights that resemble trained ones is from Trockman and Kolter 2023, "Mimetic initialization of
-self-attention layers".
+Extraction is copying, and copying is the last skill that a small transformer learns. It takes two
+heads: one attends to the token before; one in a later layer attends to the position whose token
+before is the current token, and copies its content (Olsson et al. 2022, "In-context learning and
+induction heads"). Training is free to change all of these weights. Trockman and Kolter 2023,
+"Mimetic initialization of self-attention layers", found that it helps to start from weights that
+resemble trained ones.
 
 How the hidden dimensions are shared at the start:
 
@@ -37,14 +37,14 @@ def start_as_induction(model: LlamaForCausalLM) -> None:
     embedding[:, 2 * _HEAD :] = 0
     embedding[:, 0] = _SHARED_VALUE
     layers: Any = model.model.layers
-    for layer in layers:  # what is not part of the circuit starts at zero
+    for layer in layers:  # nothing but the circuit has an effect at the start
         layer.self_attn.o_proj.weight.zero_()
         layer.mlp.down_proj.weight.zero_()
-    _look_one_back(layers[0].self_attn, model.config)
-    _look_for_the_same(layers[1].self_attn)
+    _start_previous_token_head(layers[0].self_attn, model.config)
+    _start_induction_heads(layers[1].self_attn)
 
 
-def _look_one_back(attention: Any, config: Any) -> None:
+def _start_previous_token_head(attention: Any, config: Any) -> None:
     """Head 0: attends to the token before, writes the first half of it into the last third."""
     theta = config.rope_parameters["rope_theta"]
     query, key = attention.q_proj.weight, attention.k_proj.weight
@@ -55,7 +55,7 @@ def _look_one_back(attention: Any, config: Any) -> None:
         key[pair, 0] = 3.0
         query[pair, 0] = 3.0 * torch.cos(angle)
         query[pair + _HEAD // 2, 0] = 3.0 * torch.sin(angle)
-    # Head 0 hands on the first half of a token, without the dimension that all of them share.
+    # Head 0 copies the first half of a token, without the dimension that all of them share.
     identity = torch.eye(_HEAD)
     identity[0, 0] = 0
     attention.v_proj.weight[:_HEAD] = 0
@@ -63,8 +63,8 @@ def _look_one_back(attention: Any, config: Any) -> None:
     attention.o_proj.weight[2 * _HEAD :, :_HEAD] = 0.02 * torch.eye(_HEAD)
 
 
-def _look_for_the_same(attention: Any) -> None:
-    """Heads 0 and 2: attend to where the token before is the current one; write what is there."""
+def _start_induction_heads(attention: Any) -> None:
+    """Heads 0 and 2: attend to positions whose token before is the current one; copy these."""
     shared = attention.num_key_value_groups
     pairs = torch.arange(_HEAD // 2 - _SLOW_PAIRS, _HEAD // 2)
     slow = torch.cat([pairs, pairs + _HEAD // 2])

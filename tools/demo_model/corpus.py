@@ -43,8 +43,8 @@ class Example:
     """One conversation and the answer that belongs to it.
 
     `answer` and `schema` are None for plain text; the schema allows no additional properties. Calls
-    of functions have an answer but no schema here: those of the functions are in `scene`. `text` is
-    what the assistant says, for an object exactly `json.dumps(answer, ensure_ascii=False)`.
+    of functions have an answer but no schema: the schemas of the functions are in `scene`. `text`
+    is the assistant's text, for an object exactly `json.dumps(answer, ensure_ascii=False)`.
     """
 
     kind: Kind
@@ -55,7 +55,7 @@ class Example:
     decided: bool = True
     """Whether the prompt alone decides the keys; otherwise a server has to force them."""
     scene: Scene | None = None
-    """Where there are functions: the conversation as a client sends it."""
+    """The conversation as a client sends it, if it has functions."""
 
 
 def examples(kind: Kind, count: int, seed: int, split: Split = "train") -> Iterator[Example]:
@@ -68,8 +68,8 @@ def examples(kind: Kind, count: int, seed: int, split: Split = "train") -> Itera
 def mixture(seed: int, split: Split = "train", easy: float = 0.0) -> Iterator[Example]:
     """An endless stream of all kinds, in the shares the model is trained on.
 
-    Cost: about 0.2 ms an example. With probability `easy` an example is of short labelled notes,
-    whatever the shares say: for the start of a training.
+    Cost: about 0.2 ms an example. With probability `easy` an example has short labelled notes,
+    regardless of the shares: for the start of a training.
     """
     words = Words(random.Random(f"mixture {seed} {split}"), split)
     kinds, shares = list(_SHARES), list(_SHARES.values())

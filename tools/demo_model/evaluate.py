@@ -4,10 +4,10 @@ Held-out names and words, greedy, plain transformers `generate`, nothing constra
 questions:
 
 - *free*: the prompt alone. Does the answer parse, and is every field right? Only prompts that
-  decide the keys are asked (the schema or the keys are shown, or the default keys are meant).
-- *given keys*: what a server that forces the keys sees. Every value is generated behind the right
-  answer up to the value's first quotation mark or sign; it is right if it is the same text and ends
-  where it should.
+  decide the keys are used (they show the schema or the keys, or the default keys are right).
+- *given keys*: the values that a server which forces the keys gets. Every value is generated after
+  the right answer up to the value's first quotation mark or sign; it is right if its text and its
+  end are right.
 
 A field is one scalar, or one list of strings; nested objects count by their own fields.
 """
@@ -30,8 +30,8 @@ from tools.demo_model.records import Json, agreeing, fields
 
 _KINDS: Final[tuple[Kind, ...]] = ("city", "contact", "event", "invoice", "notes", "review")
 _BATCH: Final = 20
-_MARKS: Final = ('["', '"', "-", "")
-"""What a value may begin with, before that which has to be known; the first that fits counts."""
+_VALUE_STARTS: Final = ('["', '"', "-", "")
+"""Possible starts of a value that are given to the model; the first that matches counts."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Score:
 
 
 class Demo:
-    """The committed model behind plain `generate`."""
+    """The committed model with plain `generate`."""
 
     def __init__(self, folder: Path = MODEL_PATH) -> None:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -94,7 +94,7 @@ class Demo:
 
 
 def score_free(demo: Demo, asked: Sequence[Example]) -> Score:
-    """Answers from the prompt alone, field by field."""
+    """Score of answers from the prompt alone, field by field."""
     score = Score(examples=len(asked))
     answers = demo.complete([demo.prompt(example.messages) for example in asked])
     for example, said in zip(asked, answers, strict=True):
@@ -111,10 +111,10 @@ def score_free(demo: Demo, asked: Sequence[Example]) -> Score:
 
 
 def score_given(demo: Demo, asked: Sequence[Example]) -> Score:
-    """Each field on its own, behind the right answer up to the field.
+    """Score of each field on its own, after the right answer up to the field.
 
-    Greedy text is the right one exactly if every token of the right one is the likeliest, so one
-    pass over each right answer replaces a generation for each of its fields.
+    Greedy text is right exactly if every token of the right text is the likeliest, so one pass over
+    each right answer replaces a generation for each of its fields.
     """
     score = Score()
     for example in asked:
@@ -126,10 +126,10 @@ def score_given(demo: Demo, asked: Sequence[Example]) -> Score:
         with torch.inference_mode():
             likeliest = demo.model(input_ids=torch.tensor([ids])).logits[0].argmax(-1).tolist()
         for before, written in _written_fields(example.answer, ""):
-            mark = next(mark for mark in _MARKS if written.startswith(mark))
+            mark = next(mark for mark in _VALUE_STARTS if written.startswith(mark))
             start = len(prompt) + len(before) + len(mark)
             end = len(prompt) + len(before) + len(written)
-            end += written[-1] not in '"]'  # a number ends with the mark behind it
+            end += written[-1] not in '"]'  # a number ends with the character after it
             score.given_fields += 1
             score.given_right += all(
                 _agrees(demo, likeliest[index - 1], ids[index], end - first)
@@ -169,7 +169,7 @@ def evaluate(
 ) -> Iterator[tuple[str, Score]]:
     """Yields the score of each kind of extraction, and of all together under "all"."""
     together = Score()
-    for kind in telling(progress, "asking", _KINDS, unit="kinds"):
+    for kind in telling(progress, "evaluating", _KINDS, unit="kinds"):
         asked = list(examples(kind, per_kind, seed, split="held_out"))
         score = score_free(demo, [example for example in asked if example.decided])
         score.add(score_given(demo, asked))

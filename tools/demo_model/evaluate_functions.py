@@ -1,8 +1,8 @@
 """Measures the calls that the demo model makes.
 
 Held-out words, greedy, nothing constrained, as in `evaluate`. *Free*: the model decides whether to
-call, and what. *Required*: it goes on from the beginning of a call, as under
-`tool_choice: "required"`, with the function's name and all that follows.
+call a function, and which. *Required*: it continues the start of a call, as with
+`tool_choice: "required"`, from the function's name on.
 """
 
 import json
@@ -18,31 +18,31 @@ from tools.demo_model.evaluate import Demo
 from tools.demo_model.records import Json, agreeing, fields
 
 CALL: Final = '{"tool_calls": [{"name": "'
-"""What every call begins with."""
+"""Start of every call."""
 _KINDS: Final[tuple[ToolKind, ...]] = ("call", "form", "result", "no_call")
 
 
 @dataclass(slots=True)
 class ToolScore:
-    """Counts over examples; those of calls are zero where text is the right answer."""
+    """Counts over examples; the counts of calls are zero if text is the right answer."""
 
     examples: int = 0
     decided: int = 0
-    """Text where text was right, and a call that parses where a call was right."""
+    """Examples with text if text is right, or with a call that parses if a call is right."""
     functions: int = 0
     """Calls of the right functions, in order."""
     exact: int = 0
-    """Answers right to the last character."""
+    """Answers that are right to the last character."""
     fields: int = 0
     right: int = 0
-    """Of the arguments, whatever else was said."""
+    """Right fields of arguments, regardless of the rest of the answer."""
     required_functions: int = 0
     required_exact: int = 0
     required_right: int = 0
 
 
 def score_tools(demo: Demo, asked: Sequence[Example]) -> ToolScore:
-    """Answers to examples that have functions in the prompt."""
+    """Score of answers to examples with functions in the prompt."""
     score = ToolScore(examples=len(asked))
     prompts = [demo.prompt(example.messages) for example in asked]
     for example, said in zip(asked, demo.complete(prompts), strict=True):
@@ -65,7 +65,7 @@ def score_tools(demo: Demo, asked: Sequence[Example]) -> ToolScore:
 
 
 def _calls(said: str) -> list[Json] | None:
-    """The calls in an answer; None for text, and for what begins like a call and is none."""
+    """The calls in an answer; None for text, and for a call that does not parse."""
     try:
         calls = json.loads(said)["tool_calls"]
         [(each["name"], each["arguments"].keys()) for each in calls]
@@ -90,7 +90,7 @@ def print_table(demo: Demo, per_kind: int, seed: int) -> None:
     """Prints one line for each kind of conversation with functions."""
     print("kind     asked  free: decided function  exact  arguments   required: function  exact  "
           "arguments")  # fmt: skip
-    for kind in telling(open_screen(sys.stderr).progress, "asking", _KINDS, unit="kinds"):
+    for kind in telling(open_screen(sys.stderr).progress, "evaluating", _KINDS, unit="kinds"):
         asked = list(examples(kind, per_kind, seed, split="held_out"))
         score = score_tools(demo, asked)
         line = f"{kind:8} {score.examples:5} {score.decided / score.examples:14.1%}"

@@ -1,4 +1,4 @@
-"""The many ways in which people ask for JSON."""
+"""Prompts that ask for JSON, in many forms."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Message = dict[str, str]
 
 
 class Shown(Enum):
-    """What a prompt says about the answer's keys."""
+    """Information on the answer's keys in a prompt."""
 
     NOTHING = auto()
     """Nothing: they are the default keys, or those that the server forces."""
@@ -24,7 +24,7 @@ class Shown(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What to ask: the record, the schema of the answer, and how much of it the prompt shows."""
+    """A request: the record, the schema of the answer, and the part of it that the prompt shows."""
 
     record: Record
     schema: JsonSchema

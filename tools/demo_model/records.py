@@ -1,8 +1,8 @@
-"""What a generated paragraph says, and the object that answers it.
+"""The facts of a generated paragraph, and the object that answers it.
 
-A `Record` is one paragraph with the facts that stand in it. `arrange` turns the facts into an
-answer and its JSON Schema: with the default keys, or with some of the keys in another order, under
-other names, as a user's own schema would have them.
+A `Record` is one paragraph with its facts. `arrange` turns the facts into an answer and its JSON
+Schema: with the default keys, or with some of the keys in another order, under other names, as a
+user's own schema would have them.
 """
 
 import random
@@ -78,7 +78,7 @@ _STYLES: Final[tuple[_Style, ...]] = (_snake, _snake, _snake, _camel, str, str.t
 
 
 def arrange(facts: Sequence[Fact], words: Words, varied: bool, keep_spaces: bool) -> Arranged:
-    """One object of the facts.
+    """An answer with the facts, and its schema.
 
     Not varied: every fact, in order, under its first name, words joined by "_", or as they are with
     `keep_spaces` ("blood status"). Varied: some of the facts, perhaps in another order, under any
@@ -124,7 +124,7 @@ def _nested(group: Group, words: Words, varied: bool, style: _Style) -> tuple[Js
 
 
 def _chosen(facts: Sequence[Fact], words: Words) -> list[Fact]:
-    """The facts to ask for: usually some of them, half of the time in another order."""
+    """The facts to request: usually some of them, half of the time in another order."""
     order = list(range(len(facts)))
     if words.chance(0.7):
         count = words.rng.randint(1, len(order))
@@ -147,5 +147,5 @@ def fields(value: Json, path: str = "") -> dict[str, Json]:
 
 
 def agreeing(expected: dict[str, Json], found: dict[str, Json]) -> int:
-    """How many of the expected fields were found with the same value."""
+    """Number of expected fields that were found with the same value."""
     return sum(found.get(path, _MISSING) == value for path, value in expected.items())

@@ -1,4 +1,4 @@
-"""A conversation in which the model may call functions, and the text that it is shown as."""
+"""A conversation in which the model may call functions, and its text in the prompt."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ Otherwise, answer with text."""  # noqa: E501
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Messages and tools as a client sends them, and what the model should answer.
+    """Messages and tools as a client sends them, and the right answer.
 
     `calls` are names with arguments; empty for an answer in text.
     """
@@ -35,10 +35,10 @@ class Scene:
 
 
 def written_out(scene: Scene) -> list[Message]:
-    """What the server makes of the scene for a chat template that knows no tools.
+    """The scene's messages as the server writes them for a chat template without tools.
 
-    This is the plain form of `app.answer.prompt`, written once more, so that the corpus of the
-    shipped weights stays as it was; a test compares the two.
+    This repeats the plain form of `app.answer.prompt`, so that the corpus of the shipped weights
+    does not change; a test compares the two.
     """
     names: dict[str, str] = {}
     written: list[Message] = []
@@ -74,6 +74,6 @@ def answer_of(calls: Sequence[tuple[str, dict[str, Json]]]) -> dict[str, Json]:
 
 
 def _line(tool: FunctionTool) -> str:
-    """A function as the server shows it."""
+    """A function as the server writes it."""
     shown = {"name": tool.name, "description": tool.description or ""}
     return json.dumps({**shown, "parameters": tool.parameters}, ensure_ascii=False)

@@ -18,8 +18,8 @@ from tools.demo_model.words import Words
 
 _NO_FUNCTION: Final = "I have no function for that."
 
-_MENTIONED: Final = ("add", "weather")
-"""Topics that small talk may ask for: its functions are never of these."""
+_SMALL_TALK_TOPICS: Final = ("add", "weather")
+"""Topics that small talk may mention: the functions beside it are never of these."""
 
 _SYSTEMS: Final = (
     "You are a helpful assistant.", "You are a helpful assistant.", "Use the functions.",
@@ -35,15 +35,15 @@ _FORMS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A function as it is shown, and the arguments that the request gives it."""
+    """A function as in the prompt, and its arguments from the request."""
 
     tool: FunctionTool
     arguments: dict[str, Json]
 
 
 def call(words: Words) -> Scene:
-    """A request that one of the functions fits, now and then two."""
-    tasks, request = _asked(words)
+    """A request that needs one of the functions, sometimes two."""
+    tasks, request = _tasks_and_request(words)
     calls = _calls_of(tasks, words)
     tools = [each.tool for each in calls]
     if words.chance(0.25):
@@ -58,11 +58,11 @@ def call(words: Words) -> Scene:
         tools += [each.tool for each in before]
         said = {"role": "assistant", "content": earlier.statement}
         turns = [*_exchange([earlier], before, earlier.request), said, *turns]
-    return _scene(turns, _among_others(tools, words, _topics(tasks)), words, calls)
+    return _scene(turns, _with_other_tools(tools, words, _topics(tasks)), words, calls)
 
 
 def form(words: Words) -> Scene:
-    """A text, and a function whose parameters are what is to be found in it."""
+    """A text, and a function whose parameters are the facts in it."""
     drawn = _form(words)
     record, tool = drawn.record, drawn.call.tool
     turns: list[Turn] = [*messages(Ask(record, drawn.schema, Shown.NOTHING), words)]
@@ -75,20 +75,20 @@ def form(words: Words) -> Scene:
         if other.record.kind != record.kind and drawn.is_named and other.is_named:
             tools.append(other.call.tool)
     elif words.chance(0.4):
-        tools = _among_others(tools, words, ())
+        tools = _with_other_tools(tools, words, ())
     words.rng.shuffle(tools)
     return _scene(turns, tools, words, [drawn.call])
 
 
 def result(words: Words) -> Scene:
-    """Results of functions, which the answer says in a sentence each."""
+    """Results of functions; the answer has a sentence for each."""
     if words.chance(0.15):
         return _saved(words)
-    tasks, request = _asked(words)
+    tasks, request = _tasks_and_request(words)
     calls = _calls_of(tasks, words)
     if words.chance(0.2):
         tasks = [replace(each, result=each.statement) for each in tasks]
-    tools = _among_others([each.tool for each in calls], words, _topics(tasks))
+    tools = _with_other_tools([each.tool for each in calls], words, _topics(tasks))
     text = " ".join(each.statement for each in tasks)
     return _scene(_exchange(tasks, calls, request), tools, words, text=text)
 
@@ -99,11 +99,11 @@ def no_call(words: Words) -> Scene:
         turns, text = talk(words)
         tools = [_form(words).call.tool]
         if words.chance(0.6):
-            tools = [_tool_for(task(words, *_MENTIONED), words)]
-        return _scene(turns, _among_others(tools, words, _MENTIONED), words, text=text)
+            tools = [_tool_for(task(words, *_SMALL_TALK_TOPICS), words)]
+        return _scene(turns, _with_other_tools(tools, words, _SMALL_TALK_TOPICS), words, text=text)
     asked = task(words)
     other = sibling(words, asked)
-    tools = _among_others([_tool_for(other, words)], words, _topics([asked, other]))
+    tools = _with_other_tools([_tool_for(other, words)], words, _topics([asked, other]))
     return _scene([_user(asked.request)], tools, words, text=_NO_FUNCTION)
 
 
@@ -117,7 +117,7 @@ class _Form:
 
     @property
     def is_named(self) -> bool:
-        """Whether the function's name says what it takes."""
+        """Whether the function's name contains the noun of the record."""
         return self.record.noun.split(" ")[0] in self.call.tool.name.lower()
 
 
@@ -145,7 +145,7 @@ def _topics(tasks: Iterable[Task]) -> list[str]:
     return [each.topic for each in tasks]
 
 
-def _asked(words: Words) -> tuple[list[Task], str]:
+def _tasks_and_request(words: Words) -> tuple[list[Task], str]:
     """One task or two, and a request for all of them."""
     first = task(words)
     if first.shared and words.chance(0.3):
@@ -161,7 +161,7 @@ def _asked(words: Words) -> tuple[list[Task], str]:
 
 
 def _without_optional(single: Task) -> Task:
-    """The task without its optional arguments: a request shared by two tasks does not say them."""
+    """The task without its optional arguments: a request shared by two tasks omits them."""
     arguments = tuple(
         replace(each, value=None) if each.optional else each for each in single.arguments
     )
@@ -177,7 +177,7 @@ def _calls_of(tasks: Sequence[Task], words: Words) -> list[_Call]:
 
 
 def _tool_for(single: Task, words: Words) -> FunctionTool:
-    """A function that the task's request calls for."""
+    """A function that the task's request needs."""
     return _calls_of([single], words)[0].tool
 
 
@@ -211,7 +211,7 @@ def _property(argument: Argument, described: bool, nullable: bool) -> JsonSchema
 
 
 def _form_tool(noun: str, schema: JsonSchema, words: Words) -> FunctionTool:
-    """A function that takes a record: named like a class, or for what it does."""
+    """A function that takes a record, named like a class or by its purpose."""
     kind = noun.title().replace(" ", "")
     name = words.pick(
         kind, kind, kind, f"{kind}{words.pick('Info', 'Details', 'Data', 'Model')}",
@@ -231,10 +231,10 @@ def _form_tool(noun: str, schema: JsonSchema, words: Words) -> FunctionTool:
     return FunctionTool(name, about, schema_variant(schema, name, words))
 
 
-def _among_others(
+def _with_other_tools(
     tools: Sequence[FunctionTool], words: Words, without: Iterable[str]
 ) -> list[FunctionTool]:
-    """The tools, and up to two of topics not in `without`, in any order."""
+    """The tools, and up to two of topics not in `without`, in random order."""
     shown = {tool.name: tool for tool in tools}
     avoided = set(without)
     for _ in range(words.pick(0, 0, 1, 1, 2)):
@@ -283,7 +283,7 @@ def _scene(
     calls: Sequence[_Call] = (),
     text: str = "",
 ) -> Scene:
-    """The scene, now and then with a system message where it has none."""
+    """The scene; if it has no system message, sometimes one is added."""
     if turns[0]["role"] != "system" and words.chance(0.3):
         turns = [{"role": "system", "content": words.pick(*_SYSTEMS)}, *turns]
     made = tuple((each.tool.name, each.arguments) for each in calls)

@@ -11,18 +11,18 @@ _DRAFT_7: Final = "http://json-schema.org/draft-07/schema#"
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """What a library adds to a schema."""
+    """Additions of a library to a schema."""
 
     titles: bool
     closed: bool
     definitions: dict[str, JsonSchema] | None
-    """Nested objects are moved there; None leaves them in their places."""
+    """Definitions that nested objects are moved to; None keeps them in place."""
 
 
 def schema_variant(schema: JsonSchema, name: str, words: Words) -> JsonSchema:
-    """`schema` as by hand, by pydantic (openai, instructor), without its titles, or by Zod.
+    """`schema` as by hand, by pydantic (openai, instructor), by pydantic without titles, or by Zod.
 
-    It admits the same objects, or more where objects are left open. `name` becomes a title.
+    It accepts the same objects, or more if it leaves objects open. `name` becomes a title.
     """
     library = words.pick("hand", "hand", "hand", "pydantic", "pydantic", "bare", "bare", "zod")
     closed, apart, first = words.chance(0.5), words.chance(0.6), words.chance(0.3)

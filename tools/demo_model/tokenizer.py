@@ -1,10 +1,10 @@
 """Trains the tokenizer: byte-level BPE, cut so that copied text keeps its tokens.
 
-GPT-2 glues a space to the word after it, so " Varo" in a paragraph and "Varo" behind a quotation
-mark are different tokens; a small model would have to learn that they belong together, by name.
-Here a run of letters is cut from what surrounds it, every digit stands alone, and punctuation keeps
-one space behind it: a value has the same tokens in the paragraph and in the JSON, and copying is
-looking up the next token. `": "` and `", "` are one token each, as in the usual tokenizers.
+GPT-2 joins a space to the word after it, so " Varo" in a paragraph and "Varo" after a quotation
+mark are different tokens; a small model would have to learn for each name that they are the same.
+Here letters are split from other characters, every digit is a token, and punctuation includes one
+space after it: a value has the same tokens in the paragraph and in the JSON, and copying is a
+look-up of the next token. `": "` and `", "` are one token each, as in the usual tokenizers.
 """
 
 from collections.abc import Iterable
@@ -68,7 +68,7 @@ def train_tokenizer(vocabulary: int, count: int, seed: int) -> PreTrainedTokeniz
         clean_up_tokenization_spaces=False,
     )
     fast.chat_template = CHAT_TEMPLATE
-    fast.init_kwargs["reads_schemas"] = False  # no schema is told to it, unless that is asked for
+    fast.init_kwargs["reads_schemas"] = False  # no schema in prompts, except on request
     return fast
 
 

@@ -2,8 +2,8 @@
 
 A small Llama learns from an endless stream of generated examples, each seen once; only the
 answer's tokens count in the loss. Two-dimensional weights are trained with Muon (Jordan et al.
-2024), the rest with AdamW. The result depends on the seed and the number of steps alone, but for
-the order in which threads add up; `--minutes` ends the schedule early on a slow machine.
+2024), the others with AdamW. The result depends only on the seed, the number of steps and the order
+in which threads add up; `--minutes` ends the schedule early on a slow machine.
 """
 
 import sys
@@ -35,28 +35,28 @@ _IGNORED: Final = -100
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train. Lengths are in tokens."""
+    """Parameters of a training. Lengths are in tokens."""
 
     seed: int
     steps: int
     minutes: float
-    """Wall-clock minutes after which the schedule has run out, whatever the step."""
+    """Wall-clock minutes after which the schedule ends, at any step."""
     out: Path
     save_every: int
     begin: Path | None = None
-    """Folder of a model to go on from; None begins anew."""
+    """Folder of a model to continue; None trains a new one."""
     vocabulary: int = 2048
     longest: int = 512
     learning_rate: float = 3e-3
     level: float = 0.4
     """Share of the schedule after which the learning rate falls, in a straight line to zero."""
     warm_up: float = 0.02
-    """Share of the schedule in which it rises."""
+    """Share of the schedule in which the learning rate rises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of the schedule, which is over when the share `until` of the schedule is."""
+    """A part of the schedule; it ends at the share `until` of the schedule."""
 
     until: float
     batches: Iterator["Batch"]
@@ -64,7 +64,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of examples, and what is to be predicted in them.
+    """Rows of examples, and the tokens to predict in them.
 
     `inputs` are token ids [examples, length], padded on the right. `positions` are indices into the
     flattened `inputs`, one for each token of an answer: that of the token before it. `labels` are
@@ -109,7 +109,7 @@ def fuse_norms(model: torch.nn.Module) -> None:
 
 
 def train(plan: Plan) -> None:
-    """Trains, anew or from a folder, and writes the folder, on the way and at the end."""
+    """Trains a new model or a given one; writes it to `plan.out` on the way and at the end."""
     torch.manual_seed(plan.seed)
     tokenizer, model = _begin(plan)
     model.train()
@@ -164,7 +164,7 @@ def _step(
     model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], batch: Batch
 ) -> tuple[float, float]:
     """One update. Returns the loss (nats per answer token) and the share of tokens right."""
-    # Short rows: plain attention goes backward faster on a CPU than the fused kernel does.
+    # Short rows: the backward pass of plain attention is faster on a CPU than the fused kernel's.
     with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
         hidden = model.model(input_ids=batch.inputs, use_cache=False).last_hidden_state
         logits = model.lm_head(hidden.flatten(0, 1)[batch.positions])
@@ -189,7 +189,7 @@ def _optimizers(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Optimi
         ),
         torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
     ]
-    # Embeddings and norms go slower: the circuit the model starts with lives on them.
+    # Embeddings and norms learn more slowly: the circuit that the model starts with needs them.
     for optimizer, share in zip(optimizers, (1.0, 0.3), strict=True):
         optimizer.param_groups[0]["share"] = share
     return optimizers
@@ -217,7 +217,7 @@ def _progress(plan: Plan, step: int, start: float) -> float:
 
 
 def _stages(plan: Plan, tokenizer: PreTrainedTokenizerFast) -> tuple[Stage, ...]:
-    """Many short notes first, then the mixture; a model that goes on has the mixture alone."""
+    """Many short notes first, then the mixture; only the mixture if a training is continued."""
     if plan.begin is not None:
         return (Stage(1.0, _stream(plan, tokenizer, plan.seed + 3, easy=0.0, batch=4096)),)
     return (

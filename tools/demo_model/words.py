@@ -1,4 +1,4 @@
-"""Invented words, names and numbers that the generated paragraphs are filled with.
+"""Invented words, names and numbers for the generated paragraphs.
 
 Every invented word belongs to exactly one split, by a checksum of its letters. So the names in
 held-out examples are in no training example, and a model that gets them right has copied them.
@@ -46,14 +46,14 @@ _RARE: Final = "東京 大阪 北京 서울 Ωmega Łódź Москва Kyōto S
 
 
 def split_of(word: str) -> Split:
-    """The split that a word belongs to, whatever its capitalisation."""
+    """The split that a word belongs to, regardless of capitals."""
     checksum = zlib.crc32(word.lower().encode())
     return "held_out" if checksum % _HELD_OUT_ONE_IN == 0 else "train"
 
 
 @cache
 def _listed(words: str, split: Split | None = None) -> tuple[str, ...]:
-    """The words, one by one; where a split is given, those that belong to it."""
+    """The words as a tuple: all, or those of a split."""
     return tuple(word for word in words.split() if split in (None, split_of(word)))
 
 
@@ -65,7 +65,7 @@ class Words:
         self.split = split
 
     def pick(self, *choices: T) -> T:
-        """One of the choices, all as likely."""
+        """One of the choices, with equal probabilities."""
         return choices[self.rng.randrange(len(choices))]
 
     def chance(self, probability: float) -> bool:
@@ -80,7 +80,7 @@ class Words:
                 return word
 
     def name(self) -> str:
-        """An invented capitalised word, some of English parts; now and then in another script."""
+        """An invented capitalised word, some of English parts; sometimes in another script."""
         if self.chance(0.02):
             return self.pick(*_listed(_RARE, self.split))
         return self._compound() if self.chance(0.12) else self.word().capitalize()

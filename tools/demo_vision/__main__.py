@@ -1,10 +1,10 @@
-"""Makes the demo that sees, draws pictures for it, and measures it.
+"""Trains the vision demo, draws pictures for it, and measures it.
 
     python -m tools.demo_vision train
     python -m tools.demo_vision evaluate
     python -m tools.demo_vision draw docs/images
 
-README.md says what it needs and what the shipped weights were made with.
+README.md has the requirements, and the settings behind the shipped weights.
 """
 
 import argparse
@@ -24,16 +24,16 @@ from tools.demo_vision.scenes import KINDS, Kind, Record, draw
 from tools.demo_vision.train import Plan, answer, polish, read
 
 _WORK: Final = Path(".demo-vision")
-"""Rendered pictures and the reader, which training makes anew where they are not there."""
+"""Folder of the rendered pictures, which training reuses, and of the reader."""
 _SHOWN: Final[dict[Kind, int]] = {"receipt": 6, "badge": 0, "chart": 0, "card": 0}
 """Seeds of the pictures in docs/images."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Carries out the command; `arguments` are those of the process where none are given."""
+    """Runs the command; `arguments` default to those of the process."""
     given = _parser().parse_args(arguments)
     if missing := missing_faces():
-        sys.exit(f"fonts are missing; tools/demo_vision/README.md says which: {', '.join(missing)}")
+        sys.exit(f"fonts are missing (see tools/demo_vision/README.md): {', '.join(missing)}")
     if given.command == "train":
         torch.set_num_threads(given.threads)
         _train(given)
@@ -48,12 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def shown(kind: Kind) -> tuple[Record, Picture]:
-    """The picture of a kind in docs/images, in words that are in no training picture."""
+    """The picture of a kind in docs/images, with words that are in no training picture."""
     return draw(kind, f"shown {_SHOWN[kind]}", "held_out", "train")
 
 
 def _train(given: argparse.Namespace) -> None:
-    """Those of the three stages that have steps."""
+    """Run those of the three stages that have steps."""
     plan = Plan(
         seed=given.seed,
         steps=given.read_steps,
@@ -77,25 +77,25 @@ def _train(given: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tools.demo_vision",
-        description="Make the embedded demo that sees, or measure it.",
+        description="Train or measure the embedded vision demo.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("train", help="train it: to read, to answer, then both")
+    command = commands.add_parser("train", help="train it: reading, answering, then both")
     command.add_argument("--seed", type=int, default=7)
     for stage, steps in (("read", 2842), ("answer", 700), ("polish", 850)):
-        about = f"steps of this stage; 0 leaves it out ({steps})"
+        about = f"steps of this stage; 0 skips it ({steps})"
         command.add_argument(f"--{stage}-steps", type=int, default=steps, help=about)
-    command.add_argument("--minutes", type=float, default=600.0, help="end each stage by then")
-    command.add_argument("--chunks", type=int, default=15, help="of 1024 pictures, rendered once")
+    command.add_argument("--minutes", type=float, default=600.0, help="time limit of each stage")
+    command.add_argument("--chunks", type=int, default=15, help="chunks of 1024 pictures")
     command.add_argument("--batch", type=int, default=32)
     command.add_argument("--threads", type=int, default=2)
     command.add_argument("--work", type=Path, default=_WORK, help="folder of pictures and reader")
     command.add_argument("--out", type=Path, default=VISION_MODEL_PATH)
-    command = commands.add_parser("evaluate", help="measure what it reads")
+    command = commands.add_parser("evaluate", help="measure its answers")
     command.add_argument("--per-kind", type=int, default=50, help="pictures of each kind")
     command.add_argument("--seed", type=int, default=2026)
     command.add_argument("--folder", type=Path, default=VISION_MODEL_PATH)
-    command.add_argument("--url", help="of a server to ask: http://127.0.0.1:8000")
+    command.add_argument("--url", help="server to measure: http://127.0.0.1:8000")
     command = commands.add_parser("draw", help="draw a picture of each kind")
     command.add_argument("folder", type=Path)
     return parser

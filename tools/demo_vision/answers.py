@@ -1,4 +1,4 @@
-"""Rows of tokens to learn answering from, each with the patches that its answer is copied from."""
+"""Token rows for training the answers, with the patches that each answer is copied from."""
 
 import json
 import random
@@ -31,9 +31,9 @@ IGNORED: Final = -100
 class Rows:
     """Conversations with their answers, padded on the right.
 
-    `inputs` and `labels` are [rows, length]; `labels` stand at the token before the one they name,
-    and are `IGNORED` where nothing is to be learned. `sources` are [rows, length]: the index in the
-    row of the patch that the next token is copied from, `IGNORED` where it is from none.
+    `inputs` and `labels` are [rows, length]; a label is at the token before the one that it names,
+    and is `IGNORED` if there is nothing to learn. `sources` are [rows, length]: the index in the
+    row of the patch that the next token is copied from, `IGNORED` if there is none.
     """
 
     inputs: torch.Tensor
@@ -43,8 +43,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A conversation with its answer, token by token: see `Rows`, but `labels` and `sources` stand
-    at the tokens that they are about."""
+    """A conversation with its answer, token by token: see `Rows`, but `labels` and `sources` are at
+    their own tokens."""
 
     inputs: list[int]
     labels: list[int]
@@ -70,9 +70,9 @@ def row(
     labels: torch.Tensor,
     seed: str,
 ) -> Row:
-    """A question about a picture, another one for each seed, and its answer.
+    """A question about a picture, which depends on the seed, and its answer.
 
-    `labels` are those of the picture's patches.
+    `labels` are the labels of the picture's patches.
     """
     messages, record, decided = asked_of(kind, record, random.Random(seed))
     image: Any = tokenizer.convert_tokens_to_ids(IMAGE)
@@ -80,14 +80,14 @@ def row(
     for token in tokenizer.encode(prompt(messages)):
         ids += [token] * (PATCHES if token == image else 1)
     start = ids.index(image)
-    told, source = [IGNORED] * len(ids), [IGNORED] * len(ids)
+    targets, source = [IGNORED] * len(ids), [IGNORED] * len(ids)
     texts, ends = _patches_by_field(labels)
     for text, field in [*pieces(kind, record), (END, None)]:
         tokens = tokenizer.encode(text)
         ids += tokens
-        # A key that nothing in the prompt gives away cannot be learned.
+        # A key that the prompt does not determine cannot be learned.
         is_key = text.endswith('": ')
-        told += [IGNORED if is_key and not decided else token for token in tokens]
+        targets += [IGNORED if is_key and not decided else token for token in tokens]
         if field is not None and field.endswith("$"):
             at = ends.get(field[:-1], IGNORED)
             source += [IGNORED if at == IGNORED else start + at] * len(tokens)
@@ -95,7 +95,7 @@ def row(
             source += [start + patch for patch in texts[field][1]]
         else:
             source += [IGNORED] * len(tokens)
-    return Row(ids, told, source)
+    return Row(ids, targets, source)
 
 
 def pieces(kind: Kind, record: dict[str, Json]) -> Iterator[tuple[str, str | None]]:
@@ -141,7 +141,7 @@ def _patches_by_field(
     found: dict[str, list[int]] = {}
     heads = list(HEADS)
     fields = labels[:, heads.index("field")].tolist()
-    # Text runs from left to right, in whichever of two rows of patches its tilt puts it.
+    # Text runs from left to right; a tilted line is in two rows of patches.
     for patch in sorted(range(PATCHES), key=lambda patch: patch % ACROSS):
         if fields[patch] > 1:
             found.setdefault(FIELDS[fields[patch] - 1], []).append(patch)

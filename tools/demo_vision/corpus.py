@@ -1,6 +1,6 @@
 """Endless examples: a picture, a question about it, and the answer in JSON.
 
-`rendered` also says what each patch of a picture shows, which the vision tower learns to read from.
+`rendered` also returns the content of each patch of a picture: the vision tower learns from it.
 """
 
 import json
@@ -27,7 +27,7 @@ IMAGE: Final = "<image>"
 NOTHING: Final = 0
 """In `patch_labels`: no character, no field, or the beginning of a run of text."""
 UNASKED: Final = 255
-"""Instead of a field, where it does not matter."""
+"""In place of a field, if the field does not matter."""
 HEADS: Final = {
     "first": len(ALPHABET) + 1,
     "second": len(ALPHABET) + 1,
@@ -36,9 +36,9 @@ HEADS: Final = {
     "field": len(FIELDS) + 1,
     "last": 2,
 }
-"""What is asked of each patch, and how many answers there are: the characters whose middle lies in
-it, from left to right; the character before them in the same run of text; what the run says; and
-whether it ends here."""
+"""Outputs for each patch, with their numbers of classes: the characters whose middle lies in it,
+from left to right; the character before them in the same run of text; the field of the run; and
+whether the run ends here."""
 
 _NOUNS: Final[dict[Kind, tuple[str, ...]]] = {
     "receipt": ("receipt", "bill"),
@@ -60,16 +60,16 @@ class Example:
     kind: Kind
     picture: Picture
     record: Record
-    """What the picture shows, with all of its keys."""
+    """Content of the picture, with all of its keys."""
     messages: tuple[dict[str, str], ...]
-    """The picture stands in them as `IMAGE`."""
+    """`IMAGE` in their text is the place of the picture."""
     answer: str
 
 
 def examples(
     kind: Kind, count: int, seed: int, words: Split = "held_out", fonts: Split = "held_out"
 ) -> Iterator[Example]:
-    """So many examples of a kind, the same for the same arguments, each about all of its keys."""
+    """`count` examples of a kind, each with all of its keys; they depend on the arguments alone."""
     for number in range(count):
         record, picture = draw(kind, f"{seed} {number}", words, fonts)
         rng = random.Random(f"asked {kind} {seed} {number}")
@@ -79,7 +79,7 @@ def examples(
 def asked_of(
     kind: Kind, record: Record, rng: random.Random
 ) -> tuple[tuple[dict[str, str], ...], Record, bool]:
-    """A conversation about a picture, what of it to answer, and whether it decides the keys."""
+    """A conversation about a picture, the record to answer, and whether it decides the keys."""
     shape = rng.random()
     if shape < 0.6:
         return asked(kind, rng), record, True
@@ -91,7 +91,7 @@ def asked_of(
 
 
 def asked(kind: Kind, rng: random.Random, text: str | None = None) -> tuple[dict[str, str], ...]:
-    """A conversation with a picture, before or after what is asked."""
+    """A conversation with a picture before or after the question."""
     text = text or rng.choice(_ASKED).format(rng.choice(_NOUNS[kind]))
     both = f"{IMAGE}{text}" if rng.random() < 0.5 else f"{text}{IMAGE}"
     user = {"role": "user", "content": both}
@@ -101,7 +101,7 @@ def asked(kind: Kind, rng: random.Random, text: str | None = None) -> tuple[dict
 
 
 def written(value: Json) -> str:
-    """As `json.dumps` writes it, but amounts with the two decimals that are printed."""
+    """JSON as `json.dumps` writes it, but with two decimals in amounts, as printed."""
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, list):
@@ -113,7 +113,7 @@ def written(value: Json) -> str:
 
 
 def patch_labels(glyphs: tuple[Glyph, ...]) -> NDArray[np.uint8]:
-    """[PATCHES, HEADS]: what the heads should say of each patch, from the top left, in rows."""
+    """[PATCHES, HEADS]: right outputs of the heads for each patch, from the top left, in rows."""
     labels = np.zeros((PATCHES, len(HEADS)), np.uint8)
     inside: dict[int, list[Glyph]] = defaultdict(list)
     for glyph in glyphs:

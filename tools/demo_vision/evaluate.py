@@ -1,8 +1,8 @@
-"""Measures the model on pictures it has never seen, of invented words that are in no training one.
+"""Measures the model on unseen pictures, with invented words that are in no training picture.
 
 Greedy, plain transformers `generate`, nothing constrained; with the fonts of training, and with
-fonts that it has never seen. A field is one scalar; it is right if it is there and the same.
-`Served` asks a server instead, which enforces the schema.
+fonts that it has never seen. A field is one scalar; it is right if it is present and equal.
+`Served` measures a server instead, which enforces the schema.
 """
 
 import base64
@@ -28,8 +28,8 @@ from tools.demo_vision.corpus import IMAGE, Example, examples
 from tools.demo_vision.scenes import KINDS
 from tools.demo_vision.tokenizer import prompt
 
-_LONGEST: Final = 200
-_TOGETHER: Final = 16
+_MAX_NEW_TOKENS: Final = 200
+_BATCH: Final = 16
 
 
 class Demo:
@@ -44,7 +44,7 @@ class Demo:
 
     @torch.inference_mode()
     def answers(self, asked: Sequence[Example]) -> list[str]:
-        """What it says of each picture."""
+        """The model's answers, one for each picture."""
         inputs = self.processor(
             images=[Image.fromarray(example.picture.pixels) for example in asked],
             text=[prompt(example.messages) for example in asked],
@@ -52,21 +52,21 @@ class Demo:
             return_tensors="pt",
         )
         inputs.pop("token_type_ids", None)
-        found = self.model.generate(**inputs, max_new_tokens=_LONGEST, do_sample=False)
+        found = self.model.generate(**inputs, max_new_tokens=_MAX_NEW_TOKENS, do_sample=False)
         said = found[:, inputs["input_ids"].shape[1] :]
         texts: list[str] = self.processor.tokenizer.batch_decode(said, skip_special_tokens=True)
         return texts
 
 
 class Served:
-    """A server of the model, which holds every answer to the schema of its kind."""
+    """A server of the model, which enforces the schema of each kind."""
 
     def __init__(self, url: str) -> None:
         self.client = httpx.Client(base_url=url, timeout=60)
         self.model = self.client.get("/v1/models").json()["data"][0]["id"]
 
     def answers(self, asked: Sequence[Example]) -> list[str]:
-        """What it says of each picture, one after the other."""
+        """The server's answers, one request after another."""
         return [self._answer(example) for example in asked]
 
     def _answer(self, example: Example) -> str:
@@ -120,7 +120,7 @@ class Score:
     right: int = 0
 
     def add(self, other: "Score") -> None:
-        """Counts the other's too."""
+        """Adds the counts of another score."""
         self.pictures += other.pictures
         self.parsed += other.parsed
         self.exact += other.exact
@@ -149,8 +149,8 @@ def evaluate(
     for kind in telling(told, f"reading {fonts} fonts", KINDS, unit="kinds"):
         asked = list(examples(kind, per_kind, seed, fonts=fonts))
         score = Score()
-        for first in range(0, len(asked), _TOGETHER):
-            part = asked[first : first + _TOGETHER]
+        for first in range(0, len(asked), _BATCH):
+            part = asked[first : first + _BATCH]
             for example, answer in zip(part, demo.answers(part), strict=True):
                 score.add(scored(example, answer))
         together.add(score)
@@ -159,7 +159,7 @@ def evaluate(
 
 
 def print_table(demo: Demo | Served, per_kind: int, seed: int) -> None:
-    """Prints one line for each kind and sort of fonts."""
+    """Prints one line for each kind and set of fonts."""
     print("kind      fonts     pictures  parsed   exact  fields right")
     fonts: Split
     for fonts in ("train", "held_out"):

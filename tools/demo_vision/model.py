@@ -1,8 +1,8 @@
 """The model: a SigLIP tower, LLaVA's projector and a Llama, all of transformers' own classes.
 
-The tower's first layers start as a convolution: each head attends to one neighbour of a patch, told
-by the position embedding alone, so that a character cut by the border of two patches comes
-together before any training. That attention can start so is from d'Ascoli et al. 2021, "ConViT".
+The tower's first layers start as a convolution: each head attends to one neighbour of a patch, by
+the position embedding alone, so that the parts of a character on the border of two patches come
+together before any training. This start is from d'Ascoli et al. 2021, "ConViT".
 """
 
 import math
@@ -35,13 +35,13 @@ _WAVES: Final = 8
 _HEAD: Final = 4 * _WAVES
 """Dimensions of a head of the tower: as many as the position embedding has."""
 _SHARPNESS: Final = 1.75
-"""Of the first attention: higher and a head sees its one neighbour alone."""
-_AROUND: Final = (
+"""Scale of the first attention: with a higher one, a head sees its one neighbour alone."""
+_OFFSETS: Final = (
     ((0, -1), (0, 1), (-1, 0), (1, 0)),
     ((0, -1), (0, 1), (0, -2), (0, 2)),
     ((0, -1), (0, 1), (-1, 0), (1, 0)),
 )
-"""For each of the first layers and each head, the rows down and columns right it attends to."""
+"""For each of the first layers, the offset (rows down, columns right) that each head attends to."""
 
 
 def _attend(
@@ -55,7 +55,7 @@ def _attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention in the type of its inputs, which is fastest on a CPU for short rows.
 
-    Rows are padded on the right, so that what is causal needs no other mask.
+    Rows are padded on the right, so that causal attention needs no other mask.
     """
     shared = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
@@ -88,9 +88,9 @@ def vision_config(channels: int = 3) -> SiglipVisionConfig:
 
 
 class Reader(nn.Module):
-    """The tower and the projector, and what the tower learns to read with: a head per question.
+    """The tower and the projector, and the heads by which the tower learns to read: see `HEADS`.
 
-    It sees one channel, the mean of the colours; `coloured` makes a tower of three of it.
+    It has one input channel, the mean of the colours; `coloured` makes a tower with three from it.
     """
 
     def __init__(self, projector: LlavaMultiModalProjector) -> None:
@@ -103,7 +103,7 @@ class Reader(nn.Module):
         _start_as_convolution(self.tower)
 
     def features(self, pictures: torch.Tensor) -> torch.Tensor:
-        """[pictures, PATCHES, HIDDEN] of [pictures, 1, SIDE, SIDE], as the language model has them.
+        """The language model's input, [pictures, PATCHES, HIDDEN], of [pictures, 1, SIDE, SIDE].
 
         The values of a pixel go from -1 to 1.
         """
@@ -114,18 +114,18 @@ class Reader(nn.Module):
         return projected
 
     def forward(self, pictures: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The scores of each head's answers, in the order of `HEADS`."""
+        """The scores of each head, in the order of `HEADS`."""
         return self.scores(self.features(pictures))
 
     def scores(self, features: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The same, of features."""
+        """The scores of each head, from features."""
         scores = self.heads(self.norm(features))
         return torch.split(scores, list(HEADS.values()), dim=-1)
 
 
 @torch.no_grad()
 def coloured(tower: SiglipVisionModel) -> SiglipVisionModel:
-    """A tower that says of a picture in colour what `tower` says of the mean of its channels."""
+    """A tower for colour pictures, equal to `tower` on the mean of their channels."""
     made = SiglipVisionModel(vision_config())
     weights = dict(tower.state_dict())
     name = "embeddings.patch_embedding.weight"
@@ -146,25 +146,25 @@ def _positions() -> torch.Tensor:
 
 
 def _speeds() -> torch.Tensor:
-    """Waves that come again after twice the picture's width, so that no two places look alike."""
+    """Angle of each wave per patch; all repeat after two picture widths, so that places differ."""
     return torch.arange(1, _WAVES + 1) * (2 * math.pi / (2 * ACROSS))
 
 
 def _shift(by: int) -> torch.Tensor:
-    """[2 * _WAVES, 2 * _WAVES]: turns the waves of a place into those of the place `by` further."""
+    """[2 * _WAVES, 2 * _WAVES]: maps the waves of a place to those of the place `by` further."""
     cos, sin = torch.diag((by * _speeds()).cos()), torch.diag((by * _speeds()).sin())
     return torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)])
 
 
 @torch.no_grad()
 def _start_as_convolution(tower: SiglipVisionModel) -> None:
-    """Writes the position embedding, and queries and keys that compare nothing else."""
+    """Sets the position embedding, and queries and keys that compare nothing else."""
     positions = tower.embeddings.position_embedding.weight
     positions.normal_(std=0.02)
     positions[:, :_HEAD] = _positions()
     tower.embeddings.patch_embedding.weight[:_HEAD] *= 0.1
     layers: Any = tower.encoder.layers
-    for layer, around in zip(layers, _AROUND, strict=False):
+    for layer, around in zip(layers, _OFFSETS, strict=False):
         query, key = layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight
         query.normal_(std=0.02)
         key.normal_(std=0.02)
@@ -176,7 +176,7 @@ def _start_as_convolution(tower: SiglipVisionModel) -> None:
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast) -> LlavaForConditionalGeneration:
-    """The whole model, of random weights."""
+    """The whole model, with random weights."""
     text = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=HIDDEN,

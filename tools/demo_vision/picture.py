@@ -1,7 +1,7 @@
-"""Draws a picture of printed text, and remembers where each character came to stand.
+"""Draws a picture of printed text, and records the position of each character.
 
-A `Sheet` is written on like paper: runs of text, each with the field that it belongs to. `finished`
-then tilts, blurs and sprinkles it with noise, and the characters' places follow.
+A `Sheet` takes runs of text, each with the field that it belongs to. `finished` then tilts and
+blurs the picture and adds noise; the characters' positions follow the tilt.
 """
 
 import math
@@ -21,7 +21,7 @@ from tools.demo_model.words import Split
 SIDE: Final = 192
 """Width and height of a picture in pixels."""
 ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 .,:-/#&'"
-"""Every character that is ever written."""
+"""All characters that occur in pictures."""
 
 _FONTS: Final = Path("/usr/share/fonts")
 _FACES: Final[dict[Split, tuple[str, ...]]] = {
@@ -43,13 +43,13 @@ Colour = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Glyph:
-    """A character at the place of its centre, in pixels from the top left corner."""
+    """A character and the position of its centre, in pixels from the top left corner."""
 
     character: str
     x: float
     y: float
     field: str
-    """What the text around it says, such as "receipt.total"."""
+    """The field of the text around it, such as "receipt.total"."""
     before: str
     """The character before it in its run of text, empty at the first one."""
     last: bool
@@ -58,14 +58,14 @@ class Glyph:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`pixels` are [SIDE, SIDE, 3], or [SIDE, SIDE] where it is grey, a byte each."""
+    """`pixels` are bytes: [SIDE, SIDE, 3], or [SIDE, SIDE] if the picture is grey."""
 
     pixels: NDArray[np.uint8]
     glyphs: tuple[Glyph, ...]
 
 
 def missing_faces() -> list[str]:
-    """The faces that this machine lacks; README.md says which packages bring them."""
+    """The faces that this machine lacks; README.md lists the packages that have them."""
     found = _files()
     return [face for faces in _FACES.values() for face in faces if face not in found]
 
@@ -78,7 +78,7 @@ def faces(fonts: Split) -> tuple[str, ...]:
 class Sheet:
     """A picture being drawn in one or two faces, dark on light.
 
-    A `grey` one has the mean of the three colours alone, and takes half the time.
+    A `grey` one has only the mean of the three colours, and takes half the time.
     """
 
     def __init__(self, rng: random.Random, fonts: Split, grey: bool = False) -> None:
@@ -105,8 +105,8 @@ class Sheet:
     ) -> None:
         """Writes a run of text, smaller if need be, so that it is at most `room` pixels wide.
 
-        `at` is on the line on which letters stand: the left end, the right end or the middle,
-        as `align` has it ("l", "r" or "m").
+        `at` is a point of the baseline: the left end, the right end or the middle, by `align`
+        ("l", "r" or "m").
         """
         face = self.strong if strong else self.face
         font = _font(face, size)
@@ -116,7 +116,7 @@ class Sheet:
         left = at[0] - font.getlength(text) * {"l": 0.0, "m": 0.5, "r": 1.0}[align]
         self._draw.text((left, at[1]), text, font=font, fill=self._shown(self.ink), anchor="ls")
         widths = [_width(face, size, character) for character in text]
-        # Where letters are kerned, all of them are taken to be a little narrower.
+        # With kerning, all letters are assumed to be a little narrower.
         kerned = font.getlength(text) / sum(widths)
         end = 0.0
         for index, (character, width) in enumerate(zip(text, widths, strict=True)):
@@ -172,7 +172,7 @@ class Sheet:
 
 
 def _turned(glyph: Glyph, degrees: float) -> Glyph:
-    """The glyph where it is once the picture is turned, against the clock, about its middle."""
+    """The glyph after the picture is rotated, counterclockwise, about its middle."""
     turn, middle = math.radians(degrees), SIDE / 2
     x, y = glyph.x - middle, glyph.y - middle
     return Glyph(

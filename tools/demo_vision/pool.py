@@ -1,4 +1,4 @@
-"""Pictures for training, rendered once and kept in a folder, since rendering takes its time."""
+"""Pictures for training, rendered once and kept in a folder, since rendering is slow."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class Drawn:
 
 
 def render(folder: Path, sort: str, number: int) -> None:
-    """Renders a chunk of scenes or pages, unless it is there."""
+    """Renders a chunk of scenes or pages, unless it exists."""
     folder.mkdir(parents=True, exist_ok=True)
     seed = SEEDS[sort] + number
     if (folder / f"{seed}.json").exists():
@@ -44,7 +44,7 @@ def render(folder: Path, sort: str, number: int) -> None:
 
 
 def batches(folder: Path, sort: str, chunks: int, size: int, seed: int) -> Iterator[Drawn]:
-    """Endless batches, chunk after chunk and again, each time with another contrast and order."""
+    """Endless batches over all chunks in turn, each time with another contrast and order."""
     rng = np.random.default_rng(seed)
     while True:
         for number in range(chunks):
@@ -68,7 +68,7 @@ def batches(folder: Path, sort: str, chunks: int, size: int, seed: int) -> Itera
 
 
 def both(one: Drawn, other: Drawn) -> Drawn:
-    """One batch of two."""
+    """Two batches joined into one."""
     return Drawn(
         torch.cat([one.pictures, other.pictures]),
         torch.cat([one.labels, other.labels]),

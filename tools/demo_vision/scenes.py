@@ -1,7 +1,7 @@
-"""What pictures show: receipts, badges, charts and character cards, and pages to learn to read by.
+"""Contents of pictures: receipts, badges, charts, character cards, and pages for learning to read.
 
-A scene draws what a record says and returns both. Values are invented words and numbers, so that
-they must be read and cannot be known.
+A scene draws a record and returns it. Values are invented words and numbers, so that they must be
+read and cannot be known.
 """
 
 import random
@@ -16,15 +16,15 @@ Kind = Literal["receipt", "badge", "chart", "card", "page"]
 Record = dict[str, Json]
 
 KINDS: Final[tuple[Kind, ...]] = ("receipt", "badge", "chart", "card")
-"""The kinds that there are questions about."""
+"""The kinds with questions and answers."""
 _ROW: Final = 16
 _ROWS: Final = SIDE // _ROW
-"""Text stands on rows of patches, with a row free between two lines: this is what makes reading
-learnable in an hour on one core."""
+"""Lines of text are on rows of patches, with a free row between two lines: with that, reading can
+be learned in an hour on one core."""
 PLAIN: Final = "label"
 """The field of text that is printed on every picture of a kind, such as "Total"."""
 PAGE: Final = "page"
-"""The field of text on pages, which no label has: what it says is not asked."""
+"""The field of text on pages; their labels have `UNASKED` in its place."""
 FIELDS: Final = (
     PLAIN,
     "receipt.shop", "receipt.date", "receipt.total",
@@ -34,7 +34,7 @@ FIELDS: Final = (
     *(f"chart.{part}{number}" for number in range(4) for part in ("label", "value")),
     "card.name", "card.house", "card.level", "card.wood", "card.core",
 )  # fmt: skip
-"""Everything that a run of text may say."""
+"""All fields that a run of text may have."""
 
 
 def _listed(words: str) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def draw(
 
 
 def _short(words: Words, make: Callable[[], str], longest: int) -> str:
-    """What `make` makes, once it is short enough and written in letters that are ever drawn."""
+    """A result of `make` that is short enough and has only characters of the alphabet."""
     while True:
         text = make()
         if len(text) <= longest and set(text) <= set(ALPHABET):
@@ -86,7 +86,7 @@ def _short(words: Words, make: Callable[[], str], longest: int) -> str:
 
 
 def _lines(sheet: Sheet, count: int) -> tuple[list[float], int, float]:
-    """Where so many lines stand, the size of letters on them, and the left margin."""
+    """Baselines of `count` lines, the size of their letters, and the left margin."""
     rng = sheet.rng
     size = rng.randint(15, 18)
     top = rng.randint(0, _ROWS - 2 * count)
@@ -95,7 +95,7 @@ def _lines(sheet: Sheet, count: int) -> tuple[list[float], int, float]:
 
 
 def _baseline(sheet: Sheet, row: int, size: int) -> float:
-    """Where letters stand whose middle is that of a row of patches, or nearly."""
+    """Baseline of letters whose middle is at or near the middle of a row of patches."""
     y = _ROW * (row + 0.5) + 0.34 * size + sheet.rng.uniform(-2, 2)
     return min(max(y, 0.75 * size + 1), SIDE - 0.25 * size - 1)
 
@@ -180,14 +180,14 @@ def _chart(sheet: Sheet, words: Words) -> Record:
     at = (SIDE / 2, top) if middle else (rng.uniform(6, 18), top)
     sheet.write(title, "chart.title", at, size, room=150, align="lm"[middle], strong=True)
     colour = rng.choice(_BARS)
-    (_lie if rng.random() < 0.4 else _stand)(sheet, labels, values, size, colour)
+    (_across if rng.random() < 0.4 else _upward)(sheet, labels, values, size, colour)
     bars: list[Json] = [
         {"label": label, "value": value} for label, value in zip(labels, values, strict=True)
     ]
     return {"title": title, "bars": bars}
 
 
-def _lie(sheet: Sheet, labels: list[str], values: list[int], size: int, colour: Colour) -> None:
+def _across(sheet: Sheet, labels: list[str], values: list[int], size: int, colour: Colour) -> None:
     """Bars from left to right."""
     for number, (label, value) in enumerate(zip(labels, values, strict=True)):
         y = _baseline(sheet, 3 + 2 * number, size)
@@ -197,7 +197,7 @@ def _lie(sheet: Sheet, labels: list[str], values: list[int], size: int, colour: 
         sheet.write(str(value), f"chart.value{number}", (end + 6, y), size, room=36)
 
 
-def _stand(sheet: Sheet, labels: list[str], values: list[int], size: int, colour: Colour) -> None:
+def _upward(sheet: Sheet, labels: list[str], values: list[int], size: int, colour: Colour) -> None:
     """Bars from the bottom up."""
     wide = 168 / len(values)
     for number, (label, value) in enumerate(zip(labels, values, strict=True)):
@@ -229,7 +229,7 @@ def _card(sheet: Sheet, words: Words) -> Record:
 
 
 def _page(sheet: Sheet, words: Words) -> Record:
-    """Full of text that means nothing: four times the characters of the other pictures."""
+    """A page full of meaningless text: four times the characters of the other pictures."""
     rng = sheet.rng
     for row in range(rng.randint(0, 1), _ROWS, 2):
         size, left = rng.randint(15, 18), rng.uniform(4, 20)

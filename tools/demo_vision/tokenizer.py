@@ -1,7 +1,7 @@
 """The tokenizer: a token for each character, and one for each key of the answers.
 
-Reading is copying character by character, so values are cut into single bytes wherever they
-stand. A key with its quotation marks and colon, which no picture shows, is one token.
+Reading is copying character by character, so values are single bytes everywhere. A key with its
+quotation marks and colon, which no picture shows, is one token.
 """
 
 from typing import Final
@@ -77,7 +77,7 @@ def new_tokenizer() -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
     )
     fast.chat_template = CHAT_TEMPLATE
-    fast.init_kwargs["reads_schemas"] = False  # no schema is told to it, unless that is asked for
+    fast.init_kwargs["reads_schemas"] = False  # no schema in prompts, except on request
     return fast
 
 

@@ -1,8 +1,8 @@
-"""Trains the model in three stages: the tower learns to read, the rest to answer, then all of it.
+"""Trains the model in three stages: the tower on reading, the language model on answers, then all.
 
-*Reading*: every patch is asked which characters lie in it, which stands before them, what the text
-around them says and whether it ends here. That is known of a rendered picture, and it teaches
-hundreds of times more per picture than an answer does.
+*Reading*: for every patch the tower predicts the characters in it, the character before them, the
+field of the text around them, and whether it ends here. These labels are known of a rendered
+picture, and teach hundreds of times more per picture than an answer does.
 """
 
 import time
@@ -24,29 +24,29 @@ from tools.demo_vision.pool import Drawn, batches, both
 from tools.demo_vision.tokenizer import new_tokenizer
 
 _GUIDED: Final = ((1, 0), (1, 2), (2, 0))
-"""The layers and heads of the language model that are told where to look."""
+"""Layers and heads of the language model whose attention is trained on the patch to copy."""
 _GUIDANCE: Final = 0.3
 _READING: Final = 0.3
-"""What reading counts for while answering is learned, too."""
+"""Weight of the reading loss in the third stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train a stage."""
+    """Parameters of a stage."""
 
     seed: int
     steps: int
     minutes: float
-    """Wall-clock minutes after which the schedule has run out, whatever the step."""
+    """Wall-clock minutes after which the schedule ends, at any step."""
     pool: Path
     """Folder of rendered pictures."""
     chunks: int
-    """Of a thousand scenes each; half as many of pages."""
+    """Chunks of 1024 scenes each; half as many of pages."""
     out: Path
     batch: int
     learning_rate: float
     begin: Path | None = None
-    """Folder of a stage to go on from; None begins anew."""
+    """Folder of a stage to continue; None starts a new one."""
     save_every: int = 200
     level: float = 0.4
     """Share of the schedule after which the learning rate falls, in a straight line to zero."""
@@ -92,15 +92,15 @@ def read(plan: Plan) -> None:
     print(f"done: {step} steps, {time.monotonic() - start:.0f} s", flush=True)
 
 
-def answer(plan: Plan, reader_at: Path) -> None:
-    """The second stage: the language model learns to answer, from what a finished reader sees.
+def answer(plan: Plan, reader_folder: Path) -> None:
+    """The second stage: the language model learns to answer from the features of a finished reader.
 
-    Some heads are told which patch to look at for the next character. That too is known, and takes
-    the place of the thousands of answers it takes to find out.
+    Some heads are trained to attend to the patch of the next character. These patches are known,
+    too, and replace the thousands of answers that it would take to find them.
     """
     torch.manual_seed(plan.seed)
     tokenizer = new_tokenizer()
-    model, reader = begin(plan, tokenizer, reader_at)
+    model, reader = begin(plan, tokenizer, reader_folder)
     language = model.model.language_model
     optimizers = optimizers_for(language, plan.learning_rate)
     drawn = batches(plan.pool, "scenes", plan.chunks, 2 * plan.batch, plan.seed)
@@ -123,11 +123,11 @@ def answer(plan: Plan, reader_at: Path) -> None:
     print(f"done: {step} steps, {time.monotonic() - start:.0f} s", flush=True)
 
 
-def polish(plan: Plan, reader_at: Path) -> None:
-    """The third stage: all of it learns together, to read and to answer."""
+def polish(plan: Plan, reader_folder: Path) -> None:
+    """The third stage: the whole model learns together, to read and to answer."""
     torch.manual_seed(plan.seed)
     tokenizer = new_tokenizer()
-    model, reader = begin(plan, tokenizer, reader_at)
+    model, reader = begin(plan, tokenizer, reader_folder)
     reader.train()
     whole = nn.ModuleList([reader, model.model.language_model])
     optimizers = optimizers_for(whole, plan.learning_rate)
@@ -152,8 +152,8 @@ def polish(plan: Plan, reader_at: Path) -> None:
             print(f"step {step} loss, right, guided, read: {shown} {took}", flush=True)
             seen = []
         if step % plan.save_every == 0:
-            _keep(reader, model, tokenizer, plan.out, reader_at)
-    _keep(reader, model, tokenizer, plan.out, reader_at)
+            _keep(reader, model, tokenizer, plan.out, reader_folder)
+    _keep(reader, model, tokenizer, plan.out, reader_folder)
     print(f"done: {step} steps, {time.monotonic() - start:.0f} s", flush=True)
 
 
@@ -162,15 +162,15 @@ def _keep(
     model: LlavaForConditionalGeneration,
     tokenizer: PreTrainedTokenizerFast,
     out: Path,
-    reader_at: Path,
+    reader_folder: Path,
 ) -> None:
-    put_into(model, reader)
+    load_reader(model, reader)
     export(model, tokenizer, out)
-    torch.save(reader.state_dict(), reader_at / "reader.pt")
+    torch.save(reader.state_dict(), reader_folder / "reader.pt")
 
 
 def begin(
-    plan: Plan, tokenizer: PreTrainedTokenizerFast, reader_at: Path
+    plan: Plan, tokenizer: PreTrainedTokenizerFast, reader_folder: Path
 ) -> tuple[LlavaForConditionalGeneration, Reader]:
     """The model with the reader's tower and projector in it, and the reader."""
     if plan.begin is not None:
@@ -180,14 +180,14 @@ def begin(
     model.model.language_model.set_attn_implementation(PLAIN)
     fuse_norms(model)
     reader = Reader(new_projector())
-    reader.load_state_dict(torch.load(reader_at / "reader.pt"))
+    reader.load_state_dict(torch.load(reader_folder / "reader.pt"))
     reader.eval()
-    put_into(model, reader)
+    load_reader(model, reader)
     return model, reader
 
 
-def put_into(model: LlavaForConditionalGeneration, reader: Reader) -> None:
-    """The model sees as the reader does."""
+def load_reader(model: LlavaForConditionalGeneration, reader: Reader) -> None:
+    """Copy the reader's tower and projector into the model."""
     model.model.vision_tower.load_state_dict(coloured(reader.tower).state_dict())
     model.model.multi_modal_projector.load_state_dict(reader.projector.state_dict())
 
@@ -217,7 +217,7 @@ def _rows(tokenizer: PreTrainedTokenizerFast, drawn: Drawn, seed: str) -> list[R
 def answering_loss(
     model: LlavaForConditionalGeneration, features: torch.Tensor, rows: Rows
 ) -> tuple[torch.Tensor, tuple[float, float, float]]:
-    """The loss; and nats per token, the share of tokens right, that of looks where to look."""
+    """The loss; and nats per token, the share of right tokens, the share of right attention."""
     image = model.config.image_token_id
     embedded = model.get_input_embeddings()(rows.inputs)
     embedded = embedded.masked_scatter((rows.inputs == image)[..., None], features)
@@ -258,7 +258,7 @@ def reading_loss(scores: tuple[torch.Tensor, ...], batch: Drawn) -> torch.Tensor
 
 @torch.no_grad()
 def right(scores: tuple[torch.Tensor, ...], batch: Drawn) -> list[float]:
-    """Of the patches with text, the share that each head is right about."""
+    """Share of the patches with text that each head predicts right."""
     text = batch.labels[..., 0] != NOTHING
     return [
         (given.argmax(-1) == labels)[text & (labels != UNASKED)].float().mean().item()
@@ -272,7 +272,7 @@ def share(plan: Plan, step: int, start: float) -> float:
 
 
 def optimizers_for(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of layers, AdamW for the rest."""
+    """Muon for the matrices of layers, AdamW for the others."""
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, weight in model.named_parameters():
@@ -289,7 +289,7 @@ def optimizers_for(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]
 
 
 def set_rate(optimizers: list[torch.optim.Optimizer], rate: float) -> None:
-    """The learning rate of the next update."""
+    """Set the learning rate of the next update."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate

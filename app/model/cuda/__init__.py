@@ -1,6 +1,6 @@
 """Layers, attention, graphs and sampling on CUDA.
 
-``layers`` replaces decoder layers of known kinds; ``attention`` brings a step to the device and
-launches the kernel of ``kernels`` over it; ``graphs`` replays small steps, captured before;
-``sampling`` draws on the device, from masks that ``mask_table`` keeps there.
+``layers`` replaces decoder layers of known kinds; ``attention`` copies a step to the device and
+launches the attention kernels; ``graphs`` replays captured small steps; ``sampling`` draws tokens
+on the device, with masks that ``mask_table`` keeps there.
 """

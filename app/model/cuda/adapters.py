@@ -1,7 +1,7 @@
-"""Adapters' products on a GPU: all slots of a product in two tensors, which graphs can keep.
+"""LoRA products on a GPU: two tensors hold all slots of a product, at addresses fixed for graphs.
 
-A token's slot is read on the device, so a captured step serves any mix, and an adapter that is
-loaded later is copied into the place that the kernels read already.
+The kernels read each token's slot on the device, so a captured step serves any mix of adapters.
+An adapter loaded later is copied into the tensors that the kernels already read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.model.cuda.kernels.adapters import RankTiles, add_low_rank, padded_rank
 
 
 class CudaBank:
-    """See ``Bank``. Takes ``count * padded rank * (modules * K + N)`` numbers."""
+    """See ``Bank``. Stores ``count * padded rank * (modules * K + N)`` numbers."""
 
     def __init__(
         self,

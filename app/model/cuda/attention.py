@@ -1,8 +1,8 @@
 """Attention of a step on CUDA: a fixed number of launches, straight from the paged cache.
 
-A layer costs at most four: new keys and values into the cache, short tiles, long tiles, the merge
-of what chunks of keys left. What each works on stands in the step's lists (``work``), so the
-launches are the same for every step, and a CUDA graph holds them.
+A layer stores new keys and values in one launch, and has up to three more for each wave: short
+tiles, long tiles, merging partial sums. Their input is the step's lists (``work``), so the launches
+are the same for all steps of one wave, and a CUDA graph can hold them.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from app.model.kv_storage import KvStorage, LayerShape
 from app.model.layers.attention import AttentionOptions
 
 _SHORT_PROGRAMS = 4
-"""For each multiprocessor: two or more fit at a time, the others even out what takes longer."""
+"""Programs for each multiprocessor: at least two fit at a time, the others balance the load."""
 _LONG_PROGRAMS = 2
 _MERGE_PROGRAMS = 8
 _PARTIAL_BYTES = 256 << 20
-"""Room for unfinished sums; more where a single tile needs more."""
+"""Maximum size of the buffers for partial sums, unless a single tile needs more."""
 _MOST_PARTIAL_TOKENS = 16 << 10
 _EAGER_INTS = 1 << 18
 _ALIGNED_BYTES = 16
@@ -58,17 +58,17 @@ _ALIGNED_BYTES = 16
 Constants = Mapping[str, Any]
 
 _SHORT, _LONG, _MERGES = range(3)
-"""Places in a wave's counts."""
+"""Indices into a wave's counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LayerLaunches:
-    """What a layer's launches have in common in all steps."""
+    """Launch arguments of a layer that are the same in all steps."""
 
     kind: int
     q_heads: int
     readers: int
-    """Groups of query heads, each with its programs: of a key head, or a part sharing latents."""
+    """Groups of query heads: those of a key head, or some of those that share latents."""
     value_dim: int
     short: Constants
     long: Constants
@@ -81,8 +81,8 @@ class _LayerLaunches:
 class TritonAttention:
     """Writes new keys and values to the cache and attends over it; the steps' ``attend``.
 
-    ``storage`` is open to fused layers, which write keys and values themselves (to ``slots``) and
-    call ``attend_stored``.
+    ``storage`` is public for fused layers, which write keys and values themselves (to ``slots``)
+    and call ``attend_stored``.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class TritonAttention:
         device: Device | None = None,
         partial_tokens: int | None = None,
     ) -> None:
-        """Raises ``UnsupportedModel`` where the heads' tiles do not fit into the GPU.
+        """Raises ``UnsupportedModel`` if the heads' tiles do not fit into the GPU.
 
-        ``has_adapters``: steps say whose each token is; ``recurrent``: they bring the places of
-        states along. ``device`` None asks the GPU; ``partial_tokens`` None is what
-        ``_PARTIAL_BYTES`` hold.
+        ``has_adapters``: steps name each token's adapter; ``recurrent``: steps have slots of
+        recurrent states. ``device`` None: the properties of the GPU; ``partial_tokens`` None: as
+        many as fit in ``_PARTIAL_BYTES``.
         """
         self.storage = storage
         self.has_adapters = has_adapters
@@ -138,7 +138,7 @@ class TritonAttention:
                 _PARTIAL_BYTES // (4 * (floats + 2 * q_heads)), _MOST_PARTIAL_TOKENS
             )
         self.partial_tokens = max(partial_tokens, for_a_tile)
-        """Tokens whose sums over one chunk of keys there is room for."""
+        """Capacity of the buffers for partial sums: pairs of a token and a chunk of keys."""
         self._partial_out = self._floats(self.partial_tokens * floats)
         self._partial_max = self._floats(self.partial_tokens * q_heads)
         self._partial_sum = self._floats(self.partial_tokens * q_heads)
@@ -147,7 +147,7 @@ class TritonAttention:
 
     @property
     def step(self) -> DeviceStep:
-        """The step that has begun."""
+        """The current step."""
         assert self._step is not None, "no step has begun"
         return self._step
 
@@ -158,12 +158,12 @@ class TritonAttention:
 
     @property
     def nbytes(self) -> int:
-        """Memory on the device, the cache not counted."""
+        """Memory on the device, without the cache."""
         partial = (self._partial_out, self._partial_max, self._partial_sum)
         return sum(part.nbytes for part in partial) + 4 * self._buffers.size
 
     def begin(self, step: StepArrays) -> None:
-        """Bring a step to the device as it is, with no padding."""
+        """Copy a step to the device, without padding."""
         works = self.list_work(step, range(0))
         layout = Layout(
             tokens=len(step.token_ids),
@@ -183,25 +183,25 @@ class TritonAttention:
         self.begin_on_device(device_step)
 
     def begin_on_device(self, step: DeviceStep) -> None:
-        """The same for a step in a buffer of its own (a CUDA graph's)."""
+        """Begin a step that is already on the device, in a CUDA graph's buffer for example."""
         self._step = step
 
     def list_work(self, step: StepArrays, padding: range) -> list[Work]:
-        """By kind of layer; ``padding`` are rows behind the step's."""
+        """The work of each kind of layer; ``padding`` is a range of rows after the step's."""
         spans = SpanNumbers.of(step)
         return [list_work(kind, spans, padding, self.partial_tokens) for kind in self.kinds]
 
     def state_sizes(self, spans: int, saves: int) -> StateSizes | None:
-        """Room for the places of states of so many spans, where the model has recurrent layers."""
+        """Sizes of the lists of state slots; None if the model has no recurrent layers."""
         return StateSizes(spans, saves) if self._recurrent else None
 
     @property
     def spare_slots(self) -> list[int]:
-        """By cache group, where padding writes to."""
+        """For each cache group, the slot that padding writes to."""
         return [group.spare_block * self.storage.block_size for group in self.storage.groups]
 
     def slots(self, layer: int) -> Tensor:
-        """Where the step's new keys and values of a layer go: [T], int64."""
+        """Slots for the step's new keys and values of a layer: [T], int64."""
         return self.step.slots[self.storage.group_of[layer]]
 
     def attend(
@@ -214,9 +214,9 @@ class TritonAttention:
         return options.latent.results(sums)
 
     def attend_stored(self, layer: int, query: Tensor, options: AttentionOptions) -> Tensor:
-        """Query [Hq, T, D] -> [T, Hq, Dv]; the step's keys and values are in the cache already.
+        """Query [Hq, T, D] -> [T, Hq, Dv]; the step's keys and values must be in the cache.
 
-        Padding rows come out as zeros.
+        The results of padding rows are zeros.
         """
         step, launches = self.step, self._layers[layer]
         keys, values, *scales = self.kept(layer)
@@ -276,7 +276,7 @@ class TritonAttention:
         )  # fmt: skip
 
     def kept(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """A layer's keys, values and their scales; where there are none, kernels look at none."""
+        """A layer's keys, values and their scales; without scales, tensors that kernels ignore."""
         storage = self.storage
         keys, values = storage.keys[layer], storage.values[layer]
         scales, value_scales = storage.key_scales, storage.value_scales
@@ -330,7 +330,7 @@ def _launches(
             "UNIT": _unit(shape.key_dim),
             "TILE_ROWS": tile.rows,
             "TILE_KEYS": tile.keys,
-            # Tensor cores round float32 to 10 bits unless told not to.
+            # By default tensor cores round float32 to 10 bits.
             "PRECISION": "ieee" if shape.dtype == torch.float32 else "tf32",
             # A weight times a scale may be too small for float16.
             "WEIGHED": tl.float32 if shape.dtype == torch.float32 else tl.bfloat16,
@@ -365,7 +365,7 @@ def _launches(
 
 
 def _launch(kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
-    """Raises ``UnsupportedModel`` where a kernel, met for the first time, asks for too much."""
+    """Raises ``UnsupportedModel`` if a newly compiled kernel needs too much shared memory."""
     try:
         kernel[tuple(grid)](*arguments, **constants)
     except OutOfResources as error:
@@ -375,14 +375,14 @@ def _launch(kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any)
 
 
 def _unit(dim: int) -> int:
-    """What all strides of heads of so many dimensions are multiples of, as kernels are told."""
+    """Common divisor of all strides of heads with ``dim`` dimensions; kernels rely on it."""
     return gcd(dim, 16)
 
 
 def _aligned(heads: Tensor) -> Tensor:
-    """Heads [H, T, D] as the kernels are compiled for, copied where they lie otherwise.
+    """Heads [H, T, D] in the layout that the kernels require; copied if they have another one.
 
-    Rows are without gaps, begin at multiples of ``_unit``, and the first one at 16 bytes.
+    Rows have no gaps and begin at multiples of ``_unit``; the first is aligned to 16 bytes.
     """
     unit = _unit(heads.shape[2])
     odd = heads.stride(2) != 1 or _stride(heads, 0) % unit or _stride(heads, 1) % unit
@@ -392,5 +392,5 @@ def _aligned(heads: Tensor) -> Tensor:
 
 
 def _stride(heads: Tensor, dim: int) -> int:
-    """Of a dimension that has one place only, torch may say anything."""
+    """The stride of ``dim``; 0 for a dimension of size 1, whose stride is arbitrary in torch."""
     return heads.stride(dim) if heads.shape[dim] > 1 else 0

@@ -1,8 +1,8 @@
-"""Counting the kernels that are compiled, so that one compiled while serving shows.
+"""Counts compiled kernels, to detect compilations while serving.
 
-A kernel is compiled, or fetched from Triton's cache on disk, when a launch has arguments of a kind
-that none had before. That takes up to two seconds on the engine's thread, and everybody waits. All
-kinds are launched while the model loads; what comes later is counted, and named in the log.
+A kernel is compiled, or loaded from Triton's cache on disk, when a launch has new kinds of
+arguments. This takes up to two seconds on the engine thread, and all requests wait. While the model
+loads, all kinds are launched; later compilations are counted and logged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class KernelCompilations:
-    """Told by Triton of each kernel it compiles in this process."""
+    """Counts Triton's compilations in this process, through a hook."""
 
     def __init__(self) -> None:
         self.while_loading = 0
@@ -25,12 +25,12 @@ class KernelCompilations:
         self._others = knobs.runtime.jit_post_compile_hook
 
     def watch(self) -> None:
-        """Begin to count; whom Triton told before, it goes on telling."""
+        """Start counting. A hook that was already installed is still called."""
         self._others = knobs.runtime.jit_post_compile_hook
         knobs.runtime.jit_post_compile_hook = self._note
 
     def loaded(self) -> None:
-        """From now on no kernel should be compiled."""
+        """The model is loaded: later compilations count as ``while_serving``."""
         self._loaded = True
 
     def _note(self, **compiled: Any) -> bool | None:

@@ -1,13 +1,13 @@
-"""Steps on CUDA: replayed from a graph where one fits, else launched one by one.
+"""Steps on CUDA: replayed from a CUDA graph if one fits, otherwise launched kernel by kernel.
 
-Launched from Python, a small step waits for Python. A CUDA graph of it is one launch, but fixed in
-shape, so there is one for each of some thirty *buckets*: so many tokens, in whatever spans, and so
-many rows of logits. A step is padded to the smallest bucket it fits in. All that differs between
-two steps of a bucket lies in one buffer (``step_buffers``), which a step that no graph fits goes
-through as well: both are the same launches on the same inputs, and padding is the only difference.
+The launches of a small step from Python take longer than its kernels. A CUDA graph is one launch,
+but its shape is fixed, so there is a graph for each of some thirty *buckets*: a number of tokens,
+in any spans, and a number of rows of logits. A step is padded to the smallest bucket it fits in.
+All inputs that differ between steps are in one buffer (``step_buffers``), which steps without a
+graph use as well: both have the same launches and the same inputs, except for padding.
 
-After all graphs are captured, each is replayed with random steps and compared with the same step
-launched one by one, twice, so that what one graph does to another's memory shows.
+After all graphs are captured, each is replayed twice with random steps and compared with the same
+step launched kernel by kernel. This detects a graph that overwrites another's memory.
 
 Choosing, padding and comparing run anywhere; only ``GraphCapture`` needs a GPU.
 """
@@ -38,27 +38,27 @@ from app.model.state_storage import StateStorage
 
 _SIZES = (1, 2, 4, *range(8, 32, 8), *range(32, 64, 16), *range(64, 128, 16), *range(128, 256, 32),
           *range(256, 512, 64), *range(512, 1024, 128), *range(1024, 4097, 256))  # fmt: skip
-"""Tokens of the buckets. Below 128 a step reads weights for longer than padding computes; above,
-padding is a quarter at most, and a tenth on average."""
+"""Tokens of the buckets. Below 128 tokens reading the weights takes longer than the computation, so
+padding is free; above, padding is at most a quarter, on average a tenth."""
 _FEW_ROWS_FROM = 128
-"""Larger buckets also come with rows for a quarter of the tokens: mostly leaps and prompts."""
+"""Size from which buckets with a quarter as many rows exist too, for leaps and prompts."""
 _MOST_ROWS = 512
-"""Of logits in any bucket; those of 128,000 tokens take 131 MB in half precision."""
+"""Maximum rows of logits in a bucket: 131 MB in half precision for 128,000 token ids."""
 _MOST_TABLE_BLOCKS = 1 << 20
-"""Of all sequences of a replayed step together: 512 answers of 32,000 tokens, in blocks of 16."""
+"""Maximum cache blocks in a replayed step: 512 answers of 32,000 tokens, in blocks of 16."""
 _MOST_CHUNKS = 64
-"""Items for each token of a captured batch-invariant step."""
+"""Maximum items for each token of a captured batch-invariant step."""
 _WARM_TOKENS = 64
 _WARM_UPS = 2
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
-"""Largest relative error of a row of logits between a replay and the same launches."""
+"""Maximum relative error of a row of logits between a replay and the same launches."""
 _TOLERANCE_IN_DOUBT = 0.5
-"""The same for models with nondeterministic launches: some add in any order, and a mixture of
-experts may then choose another one. Unrelated rows are 1.4 apart."""
+"""The same for models with nondeterministic kernels, which add in any order; a mixture of experts
+may then choose another expert. The error between unrelated rows is 1.4."""
 _PADDING_TOLERANCE = 0.5
-"""Of the middle row of a padded step: libraries choose other products for other shapes."""
+"""Maximum median error of a padded step: libraries use other kernels for other shapes."""
 _COMPARED_ROWS = 64
-"""Logits compared at a time: they are widened to float32."""
+"""Rows compared at a time, since they are converted to float32."""
 
 _NO_INTS = np.empty(0, dtype=np.int64)
 
@@ -75,7 +75,7 @@ class Bucket:
 
 
 def make_buckets(max_tokens: int) -> tuple[Bucket, ...]:
-    """The smallest first; none for ``max_tokens`` 0."""
+    """Buckets up to ``max_tokens``, smallest first; none for 0."""
     sizes = [size for size in _SIZES if size <= max_tokens]
     buckets = [Bucket(size, size) for size in sizes if size <= _MOST_ROWS]
     buckets += [Bucket(size, size // 4) for size in sizes if size >= _FEW_ROWS_FROM]
@@ -83,14 +83,14 @@ def make_buckets(max_tokens: int) -> tuple[Bucket, ...]:
 
 
 def choose_bucket(buckets: Sequence[Bucket], tokens: int, rows: int) -> Bucket | None:
-    """The smallest bucket that has room for so many; None where none has."""
+    """The smallest bucket with room for ``tokens`` and ``rows``; None if there is none."""
     return next((b for b in buckets if b.tokens >= tokens and b.rows >= rows), None)
 
 
 def list_sizes(kind: Kind, tokens: int, max_model_len: int) -> ListSizes:
-    """What the lists of a captured step of so many tokens hold.
+    """Sizes of the lists of a captured step with ``tokens`` tokens.
 
-    Enough for every mix of spans; batch-invariant, for some 64,000 keys of each on average.
+    Enough for every mix of spans; in batch-invariant mode for some 64,000 keys a token on average.
     """
     chunks = min(most_chunks(kind, max_model_len), _MOST_CHUNKS)
     if not kind.short_tokens:
@@ -103,27 +103,27 @@ def list_sizes(kind: Kind, tokens: int, max_model_len: int) -> ListSizes:
 
 class Replay(Protocol):
     def replay(self) -> None:
-        """Start what was captured once more."""
+        """Launch the captured work again."""
 
 
 class Capture(Protocol):
     def __call__(self, launch: Callable[[], None]) -> Replay:
-        """Record what ``launch`` starts on the device."""
+        """Capture the work that ``launch`` starts on the device."""
 
 
 class GraphCapture:
-    """Captures CUDA graphs that share one pool of memory, on one stream beside the current one."""
+    """Captures CUDA graphs on one separate stream; the graphs share one memory pool."""
 
     def __init__(self) -> None:
         self._pool: Any = torch.cuda.graph_pool_handle()
-        # One for all: torch keeps freed memory, and libraries their workspace, for each stream.
+        # One stream for all: torch keeps freed memory, and libraries a workspace, by stream.
         self._side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def __call__(self, launch: Callable[[], None]) -> Replay:
         side = self._side
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(_WARM_UPS):  # libraries choose their products, and allocate
+            for _ in range(_WARM_UPS):  # libraries choose kernels and allocate memory
                 launch()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
@@ -134,7 +134,7 @@ class GraphCapture:
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """A graph, with all that it reads and would not keep alive itself."""
+    """A graph, and the objects that it reads but does not keep alive."""
 
     layout: Layout
     step: DeviceStep
@@ -156,10 +156,10 @@ class CudaSteps:
         capture: Callable[[], Capture] = GraphCapture,
         must_capture: bool = False,
     ) -> None:
-        """``max_graph_tokens`` 0: no graphs. ``prepare`` comes before the first ``run``.
+        """``max_graph_tokens`` 0: no graphs. Call ``prepare`` before the first ``run``.
 
-        ``states`` are those of the model's recurrent layers. ``must_capture`` where others replay
-        the same graphs: all have them or none.
+        ``states`` are those of the model's recurrent layers. ``must_capture``: other ranks replay
+        the same graphs, so a failed capture is an error.
         """
         self._forward = forward
         self.attention = attention
@@ -176,20 +176,20 @@ class CudaSteps:
         )
         self._captured: dict[Bucket, _Captured] = {}
         self._logits = torch.empty(0)
-        """Of the largest bucket's rows: all replays write here."""
+        """Output of all replays, with the rows of the largest bucket."""
 
     @property
     def count(self) -> int:
-        """Step shapes captured."""
+        """Number of captured buckets."""
         return len(self._captured)
 
     @torch.inference_mode()
     def prepare(self, progress: Progress = SILENCE) -> None:
-        """Compile all kernels, capture all buckets, and compare their replays.
+        """Compile all kernels, capture all buckets, and check their replays.
 
-        A model that waits for the device inside its forward pass cannot be captured: none of its
-        steps is then, and they are launched one by one. Raises ``UnsupportedModel`` where a kernel
-        does not fit into the GPU, or a replay is not what it should be.
+        A model whose forward pass waits for the device cannot be captured: all its steps are then
+        launched kernel by kernel. Raises ``UnsupportedModel`` if a kernel does not fit into the
+        GPU, or if a replay gives other results.
         """
         with progress.stage("compiling GPU kernels"):
             logits = self._warm_up()
@@ -220,8 +220,8 @@ class CudaSteps:
     def run(self, step: StepArrays, drawn: Tensor | None = None) -> Tensor:
         """Logits of the step's rows, [R, width], valid until the next ``run``.
 
-        ``drawn`` are token ids [rows of the step before], int64, still on the device:
-        ``step.drawn_rows`` says which tokens are among them.
+        ``drawn``: token ids of the previous step's draws, int64, still on the device;
+        ``step.drawn_rows`` maps this step's tokens to them.
         """
         fitting = self.find_bucket(step)
         if (step.drawn_rows < 0).all():
@@ -231,16 +231,16 @@ class CudaSteps:
         bucket, works = fitting
         captured = self._captured[bucket]
         if step.vision_input is not None and step.vision_input.turned is not None:
-            # Without trees nothing but the model reads them.
+            # Without trees only the model reads the positions.
             step = replace(step, positions=step.vision_input.turned)
         self._load(captured, step, works, drawn)
         captured.graph.replay()
         return self._logits[: len(step.logits_rows)]
 
     def find_bucket(self, step: StepArrays) -> tuple[Bucket, list[Work]] | None:
-        """The bucket whose graph a step is replayed from, and its lists; None: it fits in none.
+        """The bucket for a step, and the step's lists; None if no graph fits.
 
-        Graphs know nothing of trees, of features of images, and of positions by axis.
+        Graphs do not support trees, image features or positions by axis.
         """
         vision_input = step.vision_input
         if step.ancestors is not None or (vision_input is not None and vision_input.shows):
@@ -252,7 +252,7 @@ class CudaSteps:
         return None if works is None else (bucket, works)
 
     def _padded_work(self, step: StepArrays, bucket: Bucket) -> list[Work] | None:
-        """The lists of a step with padding up to ``bucket``; None where they are too long."""
+        """The lists of a step padded to ``bucket``; None if they are too long."""
         layout = self._layouts[bucket]
         blocks = sum(len(table) for span in step.spans for table in span.blocks)
         if blocks > layout.table_blocks:
@@ -298,12 +298,12 @@ class CudaSteps:
         )
 
     def _nothing(self) -> StepArrays:
-        """A step of no token, to be padded."""
+        """An empty step, for padding."""
         slots = (_NO_INTS,) * len(self._storage.groups)
         return StepArrays(_NO_INTS, _NO_INTS, slots, _NO_INTS, spans=(), drawn_rows=_NO_INTS)
 
     def _warm_up(self, *, trees: bool = False) -> Tensor:
-        """Every launch of a forward pass, with work or without, so that its kernels are there.
+        """Launch every kernel of a forward pass once, with or without work, to compile it.
 
         Returns one row of logits.
         """
@@ -341,7 +341,7 @@ class CudaSteps:
         return _Captured(layout, step, launch, capture(launch))
 
     def _check_replays(self) -> None:
-        """Raises ``UnsupportedModel`` where a replay is not the step that it should be."""
+        """Raises ``UnsupportedModel`` if a replay differs from the same step without a graph."""
         trials = TrialSteps(self._storage, self._max_model_len, self._states)
         with trials.noise_in_cache():
             for bucket in (*self._captured, *reversed(self._captured)):
@@ -361,7 +361,7 @@ class CudaSteps:
         tolerance = _TOLERANCE[self._logits.dtype]
         errors = _row_errors(replayed, launched)
         _log.debug("%s: replayed %.2g, without padding %.2g", shape, errors.max(), middle)
-        if not max(errors.max(), differing) <= tolerance:  # so written that NaN fails too
+        if not max(errors.max(), differing) <= tolerance:  # ``not <=``: NaN fails too
             again = self._tried(captured, step, works, captured.launch)
             if not torch.equal(again, launched):
                 tolerance = max(tolerance, _TOLERANCE_IN_DOUBT)
@@ -374,8 +374,8 @@ class CudaSteps:
                 )
         if not middle <= _PADDING_TOLERANCE:
             raise UnsupportedModel(
-                f"self-check failed: {shape} differs from the same step without padding (relative "
-                f"error of the middle row {middle:.2g}, limit {_PADDING_TOLERANCE:.2g}); set "
+                f"self-check failed: {shape} differs from the same step without padding (median "
+                f"relative error of rows {middle:.2g}, limit {_PADDING_TOLERANCE:.2g}); set "
                 "cuda_graphs to false"
             )
 
@@ -386,7 +386,7 @@ class CudaSteps:
         works: list[Work],
         start: Callable[[], None],
     ) -> Tensor:
-        """Logits of a step that nothing is left of from the times before: [rows, width]."""
+        """Logits [rows, width] of a step, computed after erasing results of earlier runs."""
         self._load(captured, step, works)
         self._forget(step)
         self._logits.fill_(torch.nan)
@@ -394,7 +394,7 @@ class CudaSteps:
         return self._logits[: len(step.logits_rows)].clone()
 
     def _forget(self, step: StepArrays) -> None:
-        """Take from the cache what this step has written there before."""
+        """Erase the keys, values and states that earlier runs of this step wrote."""
         for layer, group in self._storage.group_of.items():
             slots = torch.from_numpy(step.slots[group]).to(self._device)
             for kept in self._storage.of_layer(layer):
@@ -403,11 +403,11 @@ class CudaSteps:
             states.index_fill_(0, slots, 0)
 
     def _saved(self, step: StepArrays) -> list[Tensor]:
-        """What a step has saved of recurrent states, layer by layer."""
+        """The recurrent states that a step saved, layer by layer."""
         return [states.index_select(0, slots) for states, slots in self._states_saved(step)]
 
     def _states_saved(self, step: StepArrays) -> list[tuple[Tensor, Tensor]]:
-        """Each tensor of states, and the slots that a step saves to."""
+        """Pairs of a state tensor and the slots that a step saves to."""
         if self._states is None:
             return []
         slots = torch.from_numpy(step.state_arrays.save_slots).to(self._device)
@@ -416,16 +416,16 @@ class CudaSteps:
 
 
 def _differing(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The largest relative difference between tensors; NaN where there is one."""
+    """The largest relative difference between tensors; NaN if one of them contains NaN."""
     pairs = [(a.float(), b.float()) for a, b in zip(found, expected, strict=True) if a.numel()]
     errors = [(a - b).norm() / b.norm().clamp_min(1e-30) for a, b in pairs]
     return float(torch.stack(errors).max()) if errors else 0.0
 
 
 def _row_errors(logits: Tensor, expected: Tensor) -> NDArray[np.float32]:
-    """Of rows that may be too many to widen them at once; 0 where the expected ones overflow.
+    """Relative error of each row, a block of rows at a time; 0 if the expected row has NaN.
 
-    Noise is no context that a model in half precision has been trained on.
+    A model in half precision may overflow on noise, which it was not trained on.
     """
     parts = []
     for at in range(0, len(logits), _COMPARED_ROWS):

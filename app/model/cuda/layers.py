@@ -1,13 +1,13 @@
-"""transformers' decoder layers of known kinds, with the kernels of ``kernels.elementwise``.
+"""Fused replacements for known decoder layers of transformers; see ``kernels.elementwise``.
 
-One layer of transformers is some forty launches on a device; here it is eleven, the attention's
-three among them::
+One layer of transformers has some forty launches; here it has eleven, including three of the
+attention::
 
     product (QKV)  rotation + cache write  attention x 3  product (out)  add + norm
     product (gate, up)  activation x mul  product (down)  add + norm of the next layer
 
-What a layer adds to and what the next one reads differ by that norm, so layers hand the normed
-tensor on beside the plain one (``_Between``); the model's last norm finds its own there.
+The next layer needs both the sum and its norm, so a layer passes on the normed tensor along with
+the plain one (``_Between``). The model's last norm takes its result from there.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from app.model.layers.architecture import is_plain_linear
 from app.model.layers.attention import AttentionRoute
 
 KNOWN_LAYERS = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3")
-"""All are: norm, attention with RoPE, norm, gated MLP; Qwen 3 and Gemma 3 norm heads too, Gemma 2
-and 3 what attention and MLP add."""
+"""All consist of norm, attention with RoPE, norm, gated MLP. Qwen 3 and Gemma 3 also norm heads,
+Gemma 2 and 3 the outputs of attention and MLP."""
 
 Product = Callable[[Tensor], Tensor]
 """[T, K] -> [T, N]."""
 
 
 class LibraryProduct:
-    """By the library's kernel for that many rows."""
+    """A product by the library, which chooses a kernel by the number of rows."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight, self._bias = weight, bias
@@ -53,7 +53,7 @@ class LibraryProduct:
 
 
 class InvariantProduct:
-    """The same for a row whatever rows are beside it."""
+    """A batch-invariant product: a row's result does not depend on the other rows."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight, self._bias = weight, bias
@@ -64,7 +64,7 @@ class InvariantProduct:
 
 
 class InvariantLinear(nn.Module):
-    """In the place of ``linear``, whose weight it shares."""
+    """Batch-invariant replacement for ``linear``; shares its weight."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class InvariantLinear(nn.Module):
 
 
 class OwnProducts:
-    """By the modules' own ways, which know how their quantised weights are stored."""
+    """A product by the modules' own ``forward``, for quantised weights."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self._modules = modules
@@ -88,7 +88,7 @@ class OwnProducts:
 
 
 class _Between:
-    """What one layer leaves to the next: its result, and that normed already."""
+    """Passes a layer's result to the next layer, together with its norm."""
 
     def __init__(self) -> None:
         self._left: tuple[Tensor, Tensor] | None = None
@@ -97,7 +97,7 @@ class _Between:
         self._left = (hidden, normed)
 
     def take(self, hidden: Tensor, norm: Norm) -> Tensor:
-        """``hidden`` [1, T, H] normed: [T, H]. Nothing is kept."""
+        """The norm of ``hidden`` [1, T, H], as [T, H]. Drops the stored tensors."""
         left, self._left = self._left, None
         if left is not None and left[0] is hidden:
             return left[1]
@@ -105,7 +105,7 @@ class _Between:
 
 
 class FusedNorm(nn.Module):
-    """In the place of the model's last norm, which the last layer has computed."""
+    """Replaces the model's last norm, which the last layer has already computed."""
 
     def __init__(self, norm: Norm, between: _Between) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class FusedNorm(nn.Module):
 
 
 class FusedLayer(nn.Module):
-    """Same result as ``layer``; of its weights it joins those that are multiplied together."""
+    """Same result as ``layer``, but with weights joined that multiply the same input."""
 
     def __init__(
         self,
@@ -127,8 +127,8 @@ class FusedLayer(nn.Module):
         between: _Between,
         join: Callable[[tuple[nn.Linear, ...]], Product],
     ) -> None:
-        """``following`` is the norm that comes after this layer; ``join`` makes the product with
-        the weights of several linear layers."""
+        """``following`` is the norm after this layer; ``join`` returns the product with the joined
+        weights of several linear layers."""
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.attention_type = getattr(layer, "attention_type", None)
@@ -193,9 +193,9 @@ def fuse(
 ) -> int:
     """Replace the decoder layers of ``model`` and its last norm, if all layers are of a known kind.
 
-    Returns how many layers were replaced. ``route`` must have seen a pass. Products are with what
-    ``adapters`` bring. With ``batch_invariant`` every product is by ``kernels.product``, that of
-    the output layer too; raises ``UnsupportedModel`` where the layers are of another kind.
+    Returns the number of replaced layers. Requires a forward pass through ``route`` before.
+    Products include ``adapters``. With ``batch_invariant`` all products use ``kernels.product``,
+    including the output layer; raises ``UnsupportedModel`` if the layers are of another kind.
     """
     found = [name for name, module in model.named_modules() if _is_known(module, model.dtype)]
     parents = {name.rpartition(".")[0] for name in found}
@@ -213,7 +213,7 @@ def fuse(
     between, following = _Between(), _norm(decoder.norm)
     decoder.norm = FusedNorm(following, between)
     make = InvariantProduct if batch_invariant else LibraryProduct
-    names = {id(module): name for name, module in model.named_modules()}  # keeps none alive
+    names = {id(module): name for name, module in model.named_modules()}  # holds no references
 
     def join(parts: tuple[nn.Linear, ...]) -> Product:
         joined = _joined(parts, make)
@@ -221,7 +221,7 @@ def fuse(
             return joined
         return adapters.beside(joined, [names[id(part)] for part in parts])
 
-    # From the last to the first, each freed before the next is joined.
+    # From the last to the first; each old layer is freed before the next is joined.
     for number in reversed(range(len(layers))):
         layers[number] = FusedLayer(layers[number], route, following, between, join)
         following = layers[number].first_norm
@@ -257,7 +257,7 @@ def _norm(module: Any) -> Norm:
 
 
 def _is_known(module: Any, dtype: torch.dtype) -> bool:
-    """Whether it is a decoder layer of a known kind, with nothing in it that we do not compute."""
+    """Whether it is a decoder layer of a known kind, without parts that ``FusedLayer`` lacks."""
     name = type(module).__name__
     if name not in {f"{kind}DecoderLayer" for kind in KNOWN_LAYERS}:
         return False

@@ -1,7 +1,7 @@
 """Token masks kept on the device, so that a step sends row numbers instead of masks.
 
-A constraint memoises its masks and keeps equal ones once, so an array that was sent before is
-known by its identity. What is new is sent in one buffer::
+A constraint caches its masks and stores equal ones once, so an array that was sent before is
+recognised by its identity. New masks are sent in one buffer::
 
     slots of the masks | masks the device has not seen
       N (as int64)                N * words                  int32
@@ -19,55 +19,55 @@ from torch import Tensor
 from app.core.constraint import Mask
 
 MASK_TABLE_BYTES = 64 << 20
-"""Bound of the table on the device: 4,185 masks of Llama 3.2's 128,256 tokens.
+"""Maximum size of the table on the device: 4,185 masks of Llama 3.2's 128,256 tokens.
 
-As much host memory is kept from being freed while the masks in the table have no other owner.
+The table keeps up to as much host memory alive, for masks without another owner.
 """
 
 _MOST_SLOTS = 1 << 14
-"""Bound on the bookkeeping where masks are small: a few hundred bytes for each slot."""
+"""Maximum number of slots, which matters for small masks: each slot takes a few hundred bytes."""
 
 
 class MaskTable:
-    """Packed masks on one device, the least recently used evicted first. One thread at a time.
+    """An LRU cache of packed masks on one device. Not thread-safe.
 
-    All work goes to the current stream, always the same one, so a slot is overwritten only after
-    the steps that read it, however many are queued: what a step was told of its slots holds for
-    all that it queues before the next call. Nothing waits for the device: what is sent lies in
-    pinned memory, which torch keeps and uses again.
+    All work goes to the current stream, which must always be the same, so a slot is overwritten
+    only after all queued steps that read it. The slots that ``place`` returns are valid for work
+    queued before its next call. Nothing waits for the device: masks are sent from pinned memory,
+    which torch keeps and reuses.
     """
 
     def __init__(self, words: int, device: torch.device, max_bytes: int = MASK_TABLE_BYTES) -> None:
-        """Allocate the table, at most ``max_bytes`` of it, for masks of ``words`` words."""
+        """Allocate a table of at most ``max_bytes`` for masks of ``words`` words."""
         self._words = words
         self._device = device
         self.slots = min(max_bytes // (4 * words), _MOST_SLOTS)
-        """Masks that fit."""
+        """Number of masks that fit."""
         self._table = torch.empty(self.slots, words, dtype=torch.int32, device=device)
         self._kept: OrderedDict[int, tuple[Mask, int]] = OrderedDict()
-        """What the table surely holds, the least recently used first: by the id of a mask its slot,
-        and the mask, so that no other array gets that id."""
+        """Masks in the table and their slots by ``id`` of the mask, least recently used first.
+        The reference to the mask prevents another array from getting the same id."""
         self._free = list(range(self.slots))
-        """Slots of no kept mask; the last one is taken first."""
+        """Unused slots; the last one is taken first."""
         self.nbytes = self._table.nbytes
         """Device memory of the table."""
         self.masks_sent = 0
         """Masks copied to the device since the start."""
 
     def __len__(self) -> int:
-        """Masks that need not be sent again."""
+        """Number of masks in the table."""
         return len(self._kept)
 
     def place(self, masks: Sequence[Mask]) -> tuple[Tensor, list[int]]:
-        """int32 [*, words] on the device, and in which of its rows each of ``masks`` is.
+        """A table on the device, int32 [*, words], and for each of ``masks`` its row there.
 
-        Good for what is queued before the next call. Only read-only arrays that own their memory
-        are kept: nothing changes them later. Others (masks narrowed by a budget) are sent every
-        time, to slots that are free again after. Where a step has more distinct masks than there
-        are slots, all are sent past the table.
+        Valid for work queued before the next call. Only read-only arrays that own their memory are
+        kept, since nothing can change them later. Others (masks narrowed by a budget) are sent
+        every time, to slots that become free again. If a step has more distinct masks than there
+        are slots, all masks are sent in a separate table.
 
-        Raises ``ValueError`` where a mask has another number of words; the table stays right.
-        Cost: a look-up for each row and, for masks not kept, their copy, all in one transfer.
+        Raises ``ValueError`` if a mask has another number of words; the table stays valid.
+        Cost: a look-up for each row, and one transfer of the masks that are not in the table.
         """
         wanted = {id(mask): mask for mask in masks}
         if len(wanted) > self.slots:
@@ -87,7 +87,7 @@ class MaskTable:
         rows = [slots[k] if k in slots else self._kept[k][1] for k in map(id, masks)]
         if new:
             self._send(taken, list(new.values()))
-        # Only now: had sending failed, the slots would still count as free.
+        # Last, so that the slots still count as free if sending fails.
         self._keep(new, slots)
         return self._table, rows
 
@@ -106,9 +106,9 @@ class MaskTable:
         self._table.index_copy_(0, at, words.view(len(new), self._words))
 
     def _upload(self, slots: Sequence[int], masks: Sequence[Mask]) -> Tensor:
-        """Slots (as int64) and masks on the device, in one transfer: int32, one after the other."""
+        """Copy slots (as int64), followed by masks, to the device in one transfer; int32."""
         size = len(masks) * self._words
-        # Memory that torch reuses only once copies from it are done.
+        # Pinned memory: torch reuses it only after copies from it are done.
         pinned = self._device.type == "cuda"
         host = torch.empty(2 * len(slots) + size, dtype=torch.int32, pin_memory=pinned)
         words = host.numpy()

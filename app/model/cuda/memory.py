@@ -1,12 +1,12 @@
-"""How much of a GPU's memory is left for the cache, once all else has been there.
+"""The size of the KV cache: GPU memory that weights, steps and graphs leave.
 
     0 ------------------------- limit ----------------- total
     | weights | a step | graphs | cache |  left alone    |
 
-``limit`` is a share of the whole GPU: what this process may take of it. The cache is sized last,
-after the largest step has run and graphs have been captured over a small cache, so that neither
-fails later for want of memory. What other processes hold counts neither way, but the limit has to
-be free of it.
+``limit`` is the share of the whole GPU that this process may take. The cache is sized last, after
+the largest step has run and graphs have been captured with a small cache, so that neither runs out
+of memory later. Memory of other processes does not count towards the limit, but the limit must fit
+into the memory that they leave.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ class DeviceMemory(Protocol):
 
     @property
     def free(self) -> int:
-        """What no process holds."""
+        """Memory not allocated by any process."""
 
     @property
     def reserved(self) -> int:
-        """What torch holds in this process, used or kept for later use."""
+        """Memory that torch has allocated in this process, in use or kept for later."""
 
     @property
     def peak(self) -> int:
-        """The most that was ``reserved`` since ``settle``."""
+        """The maximum of ``reserved`` since ``settle``."""
 
     def settle(self) -> None:
-        """Wait for the device, give back what torch keeps unused, and forget the peak."""
+        """Wait for the device, release memory that torch keeps unused, and reset the peak."""
 
 
 class CudaMemory:
-    """The real one."""
+    """Memory of a CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -76,20 +76,20 @@ class CudaMemory:
 
 
 class MemoryBudget:
-    """What one process may take of a device. Made before it takes anything."""
+    """Memory that one process may take of a device. Create it before the process takes any."""
 
     def __init__(self, memory: DeviceMemory, share: float, asked: int | None = None) -> None:
-        """``share`` of the whole device, above 0 and at most 1; ``asked`` bytes for the cache, for
-        which the share does not count.
+        """``share`` of the whole device, above 0 and at most 1. ``asked``: a fixed cache size in
+        bytes, which makes ``share`` irrelevant.
 
-        Raises ``UnsupportedModel`` where less than the share is free.
+        Raises ``UnsupportedModel`` if less than the share is free.
         """
         memory.settle()
         self._memory = memory
         self._share = share
         self._asked = asked
         self._foreign = memory.total - memory.free - memory.reserved
-        """What others hold, and the driver for this process."""
+        """Memory of other processes, and of the driver for this process."""
         self._room = memory.total - self._foreign
         self._limit = int(memory.total * share)
         if asked is None and self._limit > self._room:
@@ -100,11 +100,11 @@ class MemoryBudget:
             )
 
     def most_tokens(self, token_bytes: int) -> int:
-        """Tokens that no cache holds more of, where each takes ``token_bytes``; at least 1."""
+        """Upper bound of the cache's tokens, which take ``token_bytes`` each; at least 1."""
         return max(1, (self._asked or self._limit) // token_bytes)
 
     def settle(self) -> None:
-        """Give back what torch keeps of what is gone."""
+        """Release memory that torch keeps unused."""
         self._memory.settle()
 
     def cache_bytes(
@@ -114,12 +114,12 @@ class MemoryBudget:
         run_steps: Callable[[], None],
         capture: Callable[[], object],
     ) -> int:
-        """Bytes for the cache: those asked for, or by default what all else leaves of the limit.
+        """Bytes for the cache: those asked for, or by default the rest of the limit.
 
-        Called with the model on the device and a small cache of ``rehearsal_bytes``, both still
-        there afterwards. ``run_steps`` runs the largest steps over it; ``capture`` captures graphs
-        over it and returns what keeps them alive. Raises ``UnsupportedModel`` where memory does not
-        suffice, saying what to change.
+        Call it with the model and a small cache of ``rehearsal_bytes`` on the device; both stay
+        there. ``run_steps`` runs the largest steps; ``capture`` captures graphs and returns an
+        object that keeps them alive. Raises ``UnsupportedModel`` with a remedy if there is too
+        little memory.
         """
         memory = self._memory
         memory.settle()
@@ -135,7 +135,7 @@ class MemoryBudget:
             ) from error
         step = memory.peak - held
         memory.settle()
-        # Code of kernels, and what libraries and the driver take for themselves.
+        # Code of kernels, and memory of libraries and the driver.
         others = max(0, memory.total - memory.free - memory.reserved - self._foreign)
 
         before = memory.free

@@ -1,10 +1,10 @@
-"""Drawing one token from each row of logits, on the device that computed them.
+"""Draws one token from each row of logits, on the device that computed them.
 
-By the rules of ``CpuSampler``, with the kernels of ``kernels.sampling``. A call queues, on the
-current stream, one upload of numbers (a second one where masks are new to the device), three
-kernels for plain rows and some more for rows that ask for more, three for rows in which sets of
-tokens are scored, and one copy of the results to the host; only ``DeviceDraws.wait`` waits, and for
-that copy alone.
+Same rules as ``CpuSampler``, with the kernels of ``kernels.sampling``. A call queues on the
+current stream: one upload of numbers (a second one if masks are not yet on the device), three
+kernels for plain rows and more for rows with filters, changes or logprobs, three for rows that
+score sets of tokens, and one copy of the results to the host. Only ``DeviceDraws.wait`` waits, for
+that copy.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from app.model.sampling import (
 )
 
 CHUNK_WORDS = 64
-"""Mask words of a chunk: 2,048 tokens, 16 for each thread of four warps."""
+"""Mask words in a chunk: 2,048 tokens, 16 for each thread of four warps."""
 
 _MOST_COPIED = 64
-"""Rows of half-width logits that are copied to float32 at a time, since something is added to them:
-33 MB of Llama 3.2's 128,256 tokens."""
+"""Rows of 16-bit logits copied to float32 at a time, to apply penalties and bias: 33 MB for Llama
+3.2's 128,256 tokens."""
 
 _DROPPED_BITS = {torch.float32: 0, torch.float16: 12, torch.bfloat16: 16}
-"""Low bits of a float32 (and a multiple of a digit's) that tell nothing of values so wide."""
+"""Low bits of a float32 that carry no information for values of this type; whole digits."""
 
 _BLOCK = 1024
 _SET_BLOCK = 128
-"""Tokens of a set that are read at once."""
+"""Tokens of a set read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Draws whose logits lie in one tensor, and where their numbers are in the upload."""
+    """Draws whose logits are in one tensor, and the offsets of their numbers in the upload."""
 
     draws: Sequence[tuple[int, Draw]]
-    """The row of the results, and what to draw into it."""
+    """Rows of the results, and the draws for them."""
     copied: bool
     """Whether the values are a float32 copy of these rows alone."""
     row_stride: int
@@ -65,18 +65,18 @@ class _Batch:
     asking_at: int
     filtered: Sequence[SamplingParams]
     asking: Sequence[tuple[int, int]]
-    """Rows of the results with logprobs, and how many alternatives they want."""
+    """Rows of the results with logprobs, and their number of alternatives."""
     reports_at: int
-    """Where in the results their logprobs begin."""
+    """Offset of their logprobs in the results."""
 
     @property
     def most(self) -> int:
-        """Alternatives that are looked for, for every asking row."""
+        """The maximum number of alternatives of a row; the kernels find as many for every row."""
         return max((alternatives for _, alternatives in self.asking), default=0)
 
 
 class DeviceDraws:
-    """What ``DeviceSampler.sample`` has begun; see ``PendingDraws``."""
+    """Draws queued by ``DeviceSampler.sample``; see ``PendingDraws``."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class DeviceDraws:
         self._batches = batches
         self._scoring = scoring
         self.ids = results[:rows]
-        """Drawn token ids on the device, int64 [R], for what is queued on the same stream later;
-        -1 for rows without a draw, and where a mask allows none (of which ``wait`` tells)."""
+        """Drawn token ids on the device, int64 [R], for later work on the same stream; -1 for rows
+        without a draw, and if a mask allows no token (``wait`` raises the error)."""
         self._done: Any = None
         self._results = results
         if results.is_cuda:
@@ -101,7 +101,7 @@ class DeviceDraws:
             self._done.record()
 
     def wait(self) -> StepResult:
-        """The drawn tokens. Raises ``ValueError`` where a mask allows none."""
+        """The drawn tokens. Raises ``ValueError`` if a mask allows none."""
         if self._done is not None:
             self._done.synchronize()
         tokens = [NOT_DRAWN] * len(self._draws)
@@ -134,11 +134,11 @@ class DeviceDraws:
 
 
 class DeviceSampler:
-    """Samples whole batches with the device's kernels; R rows, V token ids. One thread, one stream.
+    """Samples whole batches with the device's kernels, for one thread and one stream.
 
-    Memory on the device, besides the table of masks and the copies of ``_MOST_COPIED`` rows: for
-    each row 20 bytes a chunk of 2,048 tokens (1.3 KB of 128,256 tokens), for a filtered one 2 KB
-    more, and for one with 20 alternatives 10 KB more.
+    Memory on the device, besides the mask table and the copies of ``_MOST_COPIED`` rows: 20 bytes
+    for each chunk of 2,048 tokens of a row (1.3 KB for 128,256 tokens), 2 KB more for a filtered
+    row, and 10 KB more for one with 20 alternatives.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class DeviceSampler:
         self._chunks_padded = max(2, 1 << (self._chunks - 1).bit_length())
 
     def warm_up(self, dtype: torch.dtype) -> None:
-        """Compile every variant of the kernels for logits of that type, in rows of any width."""
+        """Compile all variants of the kernels for logits of type ``dtype``, of any row width."""
         everything = SamplingParams(top_k=2, top_p=0.9, logprobs=1, logit_bias={0: 1.0})
         filtered = SamplingParams(top_k=2, top_p=0.9, logprobs=1)
         whole = self._words * 32
@@ -167,7 +167,7 @@ class DeviceSampler:
             self.sample(logits, [Draw(SamplingParams(), key=0, scored=sets)]).wait()
 
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> DeviceDraws:
-        """See ``Sampler``: logits of any row stride; of half width they are left as they are."""
+        """See ``Sampler``. Logits may have any row stride; 16-bit logits are not changed."""
         assert len(logits) == len(draws), "one row of logits for each draw"
         if logits.stride(1) != 1 or logits.data_ptr() % 16:
             logits = logits.clone(memory_format=torch.contiguous_format)
@@ -194,7 +194,7 @@ class DeviceSampler:
         if len(wanted) < len(draws):
             results[: len(draws)].fill_(-1)
         uploaded = numbers.upload(self._device)
-        if scoring is not None:  # first of all: penalties change float32 logits in place
+        if scoring is not None:  # before the draws: penalties change float32 logits in place
             self._score(scoring, logits, table, uploaded, results)
         for batch in batches:
             self._run(batch, logits, table, uploaded, results)
@@ -203,7 +203,7 @@ class DeviceSampler:
     def _score(
         self, scoring: Scoring, logits: Tensor, table: Tensor, numbers: Tensor, results: Tensor
     ) -> None:
-        """Queue what scores sets of tokens, from the logits as they are."""
+        """Queue the kernels that score sets of tokens, from the unchanged logits."""
         jobs, chunks = len(scoring.rows), self._chunks
         aligned = logits.stride(0) % 16 == 0 and self._words * 32 <= logits.shape[1]
         rows = (
@@ -228,7 +228,7 @@ class DeviceSampler:
     def _split(
         self, logits: Tensor, wanted: Sequence[tuple[int, Draw]]
     ) -> Sequence[tuple[bool, Sequence[tuple[int, Draw]]]]:
-        """Draws from the logits themselves, and from float32 copies of some of their rows."""
+        """Batches of draws; True: they need float32 copies of their rows."""
         if logits.dtype == torch.float32:
             return [(False, wanted)] if wanted else []
         plain = [each for each in wanted if not is_changed(each[1].params)]
@@ -378,14 +378,14 @@ class _Numbers:
         self._size = 0
 
     def add(self, part: Ints) -> int:
-        """Where ``part`` begins."""
+        """Append ``part``; returns its offset."""
         start = self._size
         self._parts.append(part.reshape(-1))
         self._size += part.size
         return start
 
     def upload(self, device: torch.device) -> Tensor:
-        # Memory that torch reuses only once copies from it are done.
+        # Pinned memory: torch reuses it only after copies from it are done.
         host = torch.empty(self._size, dtype=torch.int64, pin_memory=device.type == "cuda")
         if self._parts:
             np.concatenate(self._parts, out=host.numpy())
@@ -397,11 +397,11 @@ def _bits(values: Sequence[float] | NDArray[np.float64]) -> Ints:
 
 
 def _changes(draw: Draw, first: int, size: int) -> Ints:
-    """Each changed token once; see ``kernels.adjust``. ``first`` is where the row begins."""
+    """Changes of logits, one a token; see ``kernels.adjust``. ``first``: offset of the row."""
     repeated = repeated_tokens(draw)
     added = [*offsets(draw)]
     tokens = np.unique(np.concatenate([repeated, *(ids for ids, _ in added)]))
-    assert not len(tokens) or (tokens[0] >= 0 and tokens[-1] < size), "a token that there is not"
+    assert not len(tokens) or (tokens[0] >= 0 and tokens[-1] < size), "token id out of range"
     changes = np.zeros((kernels.CHANGE_FIELDS, len(tokens)), dtype=np.int64)
     factors = np.ones(len(tokens))
     factors[np.searchsorted(tokens, repeated)] = draw.params.repetition_penalty

@@ -1,7 +1,7 @@
-"""Recurrent layers of a step on CUDA: two or three launches a layer, straight on states in slots.
+"""Recurrent layers of a step on CUDA: two or three launches a layer, in place on states in slots.
 
-The places of states stand in the step's buffer (``step_buffers.DeviceStates``), so the launches are
-the same for every step of so many tokens, and a CUDA graph holds them.
+The slots of states are in the step's buffer (``step_buffers.DeviceStates``), so the launches are
+the same for every step with the same number of tokens, and a CUDA graph can hold them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
 from app.model.state_storage import StateStorage
 
 _STATE_NUMBERS = 4096
-"""Of a state, held by one program: 32 a thread with four warps."""
+"""Numbers of a state that one program holds: 32 a thread with four warps."""
 _CHANNELS = 256
 _SILU = ("silu", "swish")
 
@@ -28,18 +28,18 @@ _SILU = ("silu", "swish")
 class StepOnDevice(Protocol):
     @property
     def step(self) -> DeviceStep:
-        """The step that has begun."""
+        """The current step."""
 
 
 class TritonScan:
-    """Advances states in their slots, those of the step that ``on_device`` has begun."""
+    """Advances states in their slots, for the current step of ``on_device``."""
 
     def __init__(self, storage: StateStorage, on_device: StepOnDevice) -> None:
         self.storage = storage
         self._on_device = on_device
 
     def begin(self, step: StepArrays) -> None:
-        """The attention's ``begin`` brings the places of states along."""
+        """Does nothing: the attention's ``begin`` copies the slots of states as well."""
 
     def convolve(
         self, layer: int, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
@@ -58,7 +58,7 @@ class TritonScan:
             CHANNELS=channels, BLOCK=_CHANNELS, TAPS=kept + 1,
             BIASED=bias is not None, ACTIVATES=silu,
         )  # fmt: skip
-        # After all rows have read the states: one may be saved to where it was read.
+        # After all rows have read the states: a save may overwrite the slot that was read.
         scans.keep_inputs[(len(places.reads), blocks)](
             x, states, places.rows, places.reads,
             places.save_starts, places.save_rows, places.save_slots, x.stride(0),
@@ -123,7 +123,7 @@ class TritonScan:
     @property
     def _places(self) -> DeviceStates:
         places = self._on_device.step.states
-        assert places is not None, "the step came without places of states"
+        assert places is not None, "the step has no state slots"
         return places
 
 
@@ -132,12 +132,12 @@ def _spans_and_saves(places: DeviceStates) -> tuple[Tensor, ...]:
 
 
 def _block(columns: int, others: int) -> int:
-    """Columns (a power of 2) of a state that a program holds, of ``others`` numbers each."""
+    """Number of a state's columns that a program holds, a power of 2; ``others`` numbers each."""
     return min(power_of_2(columns), max(1, _STATE_NUMBERS // others))
 
 
 def _rows(part: Tensor) -> Tensor:
-    """[T, ...] with each row's numbers side by side; rows may be parts of longer ones."""
+    """``part`` [T, ...] with contiguous rows; rows may be slices of longer ones."""
     return part if part[0].is_contiguous() else part.contiguous()
 
 

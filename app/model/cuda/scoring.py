@@ -1,4 +1,4 @@
-"""Sets of tokens whose probabilities are wanted, as numbers for the device's sampler."""
+"""Sets of tokens to be scored, as numbers for the device's sampler."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from app.model.inputs import Ints
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Where the numbers of sets are in the upload, and their log-probabilities in the results."""
+    """Offsets of the sets' numbers in the upload, and of their log-probabilities in the results."""
 
     rows: Sequence[tuple[int, int]]
-    """Rows of the results, and how many sets each has."""
+    """Rows of the results, and the number of sets of each."""
     jobs_at: int
     asking_at: int
     sets_at: int
@@ -39,7 +39,7 @@ class Scoring:
 def lay_out_sets(
     add: Callable[[Ints], int], draws: Sequence[tuple[int, Draw]], slot: int, scores_at: int
 ) -> Scoring:
-    """``add`` uploads numbers and returns their offset; ``slot``: the mask that allows all."""
+    """``add`` uploads numbers and returns their offset; ``slot``: a mask that allows all tokens."""
     jobs = np.zeros((kernels.JOB_FIELDS, len(draws)), dtype=np.int64)
     jobs[kernels.ROW] = jobs[kernels.OUT] = [row for row, _ in draws]
     jobs[kernels.MASK] = slot

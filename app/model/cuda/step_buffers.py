@@ -1,7 +1,7 @@
-"""What a step's kernels and its model read on the device: one buffer, filled by one copy.
+"""The input of a step on the device: one buffer, filled by one copy.
 
-A layout cuts the buffer into parts; each begins at a multiple of 16 bytes, as kernels are compiled
-for pointers that do::
+A layout divides the buffer into parts. Each begins at a multiple of 16 bytes, since kernels are
+compiled for aligned pointers::
 
     ids   | positions | slots by group | logits rows | drawn rows | adapters | ancestors | ends
     N int64 N int64     N int64 each     R int64       N int32      N int32    N int64     N int64
@@ -9,9 +9,9 @@ for pointers that do::
     | states | lists by kind | tables
       int32    int32           int32
 
-A captured graph has a layout of its own, for the most that it takes; a step that runs as it is has
-one of just its size. Of the tables, the last part, only what is used is copied. Host buffers take
-turns, so that the next step is laid out while the device still copies this one; the device's
+A captured graph has its own layout, for its maximum size; a step without a graph has one of exactly
+its size. Only the used part of the tables, which come last, is copied. Host buffers are used in
+turn, so that the next step can be laid out while this one is still being copied; the device's
 buffer is read and written by one stream, in order.
 """
 
@@ -32,7 +32,7 @@ from app.model.cuda.work import Int32s, Wave, Work
 from app.model.inputs import Ints, StateArrays, StepArrays
 
 _TURNS = 3
-"""Host buffers: one is filled while the device may still copy the two before."""
+"""Number of host buffers: one is filled while the two before may still be copied."""
 _ALIGNED = 4
 """Int32s in 16 bytes."""
 _DRAWN_TOKENS = 128
@@ -41,7 +41,7 @@ _NONE = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class ListSizes:
-    """How much one kind's lists hold."""
+    """Capacity of the lists of one kind of layer."""
 
     short: int
     long: int
@@ -61,21 +61,21 @@ class ListSizes:
         )
 
     def whole(self) -> Wave:
-        """All of the lists, as a graph holds them, whatever a step puts there."""
+        """A wave of the full capacity, as a captured graph has it for every step."""
         assert self.waves == 1
         return Wave(slice(0, self.short), slice(0, self.long), slice(0, self.merges))
 
 
 @dataclass(frozen=True, slots=True)
 class StateSizes:
-    """How many places of recurrent states there is room for."""
+    """Capacity of the lists of recurrent state slots."""
 
     spans: int
     saves: int
 
 
 class Layout:
-    """Where the parts of a step lie in a buffer, counted in int32s."""
+    """Offsets of the parts of a step in a buffer, in int32s."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ class Layout:
         trees: bool = False,
         later: bool = False,
     ) -> None:
-        """``groups`` of the cache; ``tables``: blocks of all spans and groups together.
+        """``groups``: number of cache groups; ``tables``: blocks of all spans and groups together.
 
-        Whose the tokens are has a part only where there may be ``adapters``, places of states only
-        where there are recurrent layers, ancestors where there are ``trees``, and ends where rows
-        see ``later`` ones.
+        The tokens' adapters have a part only with ``adapters``, state slots only with recurrent
+        layers, ancestors only with ``trees``, and ends only with ``later``: rows that attend to
+        later ones.
         """
         self.tokens = tokens
         self.rows = rows
@@ -138,7 +138,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class DeviceWave:
-    """Lists of work on the device; see ``kernels.attention``. None is not launched."""
+    """Lists of work on the device; see ``kernels.attention``. A list of None is not launched."""
 
     counts: Tensor
     """Shape [COUNTS]."""
@@ -149,9 +149,9 @@ class DeviceWave:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStates:
-    """``inputs.StateArrays`` on the device, int32: S spans, N saves. Spans past the last are empty.
+    """``inputs.StateArrays`` on the device, int32: S spans, N saves. Unused spans are empty.
 
-    A token of padding is a span that reads the empty state and saves nothing.
+    A padding token is a span that reads the empty state and saves nothing.
     """
 
     rows: Tensor
@@ -170,38 +170,38 @@ class DeviceStates:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """A step as the model and the kernels read it: views of the buffer; N tokens, R rows."""
+    """A step's views of the buffer, for the model and the kernels; N tokens, R rows."""
 
     token_ids: Tensor
     """Shape [1, N]."""
     positions: Tensor
     """Shape [1, N]."""
     slots: Sequence[Tensor]
-    """By cache group, shape [N]: where new keys and values go."""
+    """By cache group, shape [N]: slots for new keys and values."""
     logits_rows: Tensor
     """Shape [R]."""
     drawn_rows: Tensor
-    """Shape [N]: the row of the step before that drew a token; -1 where the host knows it."""
+    """Shape [N]: row of the previous step that drew the token; -1: the id is in ``token_ids``."""
     adapters: Tensor
-    """Shape [N]: the slot of each token's adapter, 0 for none; [0] where there never are any."""
+    """Shape [N]: the slot of each token's adapter, 0 for none; [0] without adapters."""
     ancestors: Tensor | None
-    """Shape [N], as in ``StepArrays``; None: there is no tree."""
+    """Shape [N], as in ``StepArrays``; None: no trees."""
     ends: Tensor | None
-    """Shape [N], as in ``StepImages``; None: no row sees later ones."""
+    """Shape [N], as in ``StepImages``; None: no row attends to later ones."""
     waves: Sequence[Sequence[DeviceWave]]
     """By kind of layer."""
     tables: Tensor
     states: DeviceStates | None
-    """None: the model has no recurrent layer."""
+    """None: the model has no recurrent layers."""
     windows_alone: bool = False
-    """Whether ``ends`` are for layers with a window alone."""
+    """Whether ``ends`` apply to layers with a sliding window only."""
 
 
 class StepBuffers:
-    """A buffer on the device and those on the host that fill it, for layouts of any size.
+    """A buffer on the device and the host buffers that fill it, for layouts of any size.
 
-    Where a layout asks for a larger one, it is made; views of the old buffer stay what they are,
-    but are filled no more.
+    If a layout needs a larger buffer, a new one is allocated; views of the old one stay valid, but
+    are no longer filled.
     """
 
     def __init__(self, device: torch.device, ints: int) -> None:
@@ -210,11 +210,11 @@ class StepBuffers:
 
     @property
     def size(self) -> int:
-        """Int32s in the device's buffer."""
+        """Size of the device's buffer in int32s."""
         return len(self._buffer)
 
     def device_step(self, layout: Layout, waves: Sequence[Sequence[Wave]]) -> DeviceStep:
-        """A layout's views; ``waves`` by kind. Empty lists are None, and not launched."""
+        """Views for a layout; ``waves`` by kind. Empty lists become None and are not launched."""
         if layout.end > self.size:
             self._make(max(layout.end, 2 * self.size))
         ints = self._buffer
@@ -257,14 +257,14 @@ class StepBuffers:
         works: Sequence[Work],
         spare_slots: Sequence[int],
     ) -> None:
-        """Fill the buffer with a step that fits ``layout``, and start copying it over.
+        """Fill a host buffer with a step that fits ``layout``, and start its copy to the device.
 
-        Tokens that the step lacks are token 0 at position 0; they write to ``spare_slots``, one
-        for each cache group. Rows it lacks are those of token 0.
+        Padding tokens have id 0 and position 0, and write to ``spare_slots``, one for each cache
+        group. Padding rows are those of the first token.
         """
         host, copied = next(self._turns)
         if copied is not None:
-            # The device may be as far behind as this buffer's last copy.
+            # Wait for this buffer's last copy.
             copied.synchronize()
         ints = host.numpy()
         _fill(ints[layout.token_ids].view(np.int64), step.token_ids, 0)
@@ -299,10 +299,10 @@ class StepBuffers:
     def _make(self, ints: int) -> None:
         cuda = self._device.type == "cuda"
         size = -(ints // -_ALIGNED) * _ALIGNED
-        with torch.inference_mode(False):  # whoever fills it later may be in that mode or not
+        with torch.inference_mode(False):  # ``load`` may be called with or without that mode
             self._buffer = torch.zeros(size, dtype=torch.int32, device=self._device)
-            # One that is freed while it is copied from lives on until then: torch's allocator of
-            # pinned memory waits for the streams that have read it.
+            # A buffer may be freed during a copy from it: torch's allocator of pinned memory waits
+            # for the streams that read it.
             hosts = [torch.zeros(size, dtype=torch.int32, pin_memory=cuda) for _ in range(_TURNS)]
         events: list[Any] = [None] * _TURNS
         if cuda:
@@ -311,7 +311,7 @@ class StepBuffers:
 
 
 def put_drawn(step: DeviceStep, drawn: Tensor) -> None:
-    """Put the ids of ``drawn``, int64 [rows before], where ``drawn_rows`` names them."""
+    """Copy ``drawn``, int64 [previous rows], to the tokens that ``drawn_rows`` selects."""
     assert drawn.dtype == torch.int64
     if not drawn.is_contiguous() or drawn.data_ptr() % 16:
         drawn = drawn.clone(memory_format=torch.contiguous_format)
@@ -333,7 +333,7 @@ def _fill(part: NDArray[Any], values: NDArray[Any], rest: int) -> None:
 
 
 def _places_of_states(states: StateArrays, padding: int) -> tuple[Ints, ...]:
-    """What ``DeviceStates`` holds, each to be filled up with its last number."""
+    """The arrays of ``DeviceStates``; the caller pads each with its last number."""
     tokens, saves = states.rows[-1], states.save_starts[-1]
     lengths = np.append(np.diff(states.rows), np.ones(padding, dtype=np.int64))
     return (
@@ -347,7 +347,7 @@ def _places_of_states(states: StateArrays, padding: int) -> tuple[Ints, ...]:
 
 
 def _fill_tables(ints: Int32s, part: slice, step: StepArrays) -> int:
-    """Write all spans' tables, group by group; returns where they end."""
+    """Write all spans' tables, group by group; returns their end."""
     tables = [span.blocks[group] for group in range(len(step.slots)) for span in step.spans]
     end = int(part.start) + sum(map(len, tables))
     assert end <= part.stop, "more blocks than the layout has room for"

@@ -1,4 +1,4 @@
-"""How large the attention's tiles are: what a device's shared memory and registers hold."""
+"""Sizes of the attention's tiles, limited by a device's shared memory and registers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import torch
 from app.core.errors import UnsupportedModel
 
 _LEAST_ROWS = 16
-"""Tensor cores multiply no fewer."""
+"""The minimum for tensor cores."""
 _SHORT_KEYS = 64
 _LONG_ROWS = 128
 _INVARIANT_ROWS = 64
 _SUMS = 128 * 128
-"""Unfinished sums that a program of eight warps keeps in registers, 64 in each thread."""
+"""Sums that a program of eight warps keeps in registers, 64 in each thread."""
 _ADDRESS = 8
 _RESERVED = 2048
-"""Bytes that the compiler takes besides what is reckoned here: barriers, reductions."""
+"""Bytes that the compiler adds, for barriers and reductions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What shapes the tiles; see ``this_device``."""
+    """Device properties that determine tile sizes; see ``this_device``."""
 
     multiprocessors: int
     shared_bytes: int
@@ -38,14 +38,14 @@ class Heads:
 
     group: int
     key_pad: int
-    """Dimensions of a key, up to the next power of two."""
+    """Dimensions of a key, rounded up to a power of two."""
     value_pad: int
     item_bytes: int
     latent: bool = False
-    """A key begins with its value; ``key_pad`` counts the dimensions behind it. ``group`` are the
-    query heads that are worked on together, of all that share the one key head."""
+    """A key begins with its value; ``key_pad`` counts the dimensions after it. ``group`` is the
+    number of query heads processed together, of all that share the one key head."""
     near: bool = False
-    """Scores gain by distance, from an address each."""
+    """Scores have offsets by distance, each loaded from its own address."""
 
     @property
     def query_pad(self) -> int:
@@ -55,15 +55,15 @@ class Heads:
 @dataclass(frozen=True, slots=True)
 class TileShape:
     rows: int
-    """Query tokens times G, up to the next power of two."""
+    """Query tokens times G, rounded up to a power of two."""
     keys: int
-    """Keys at a time."""
+    """Keys processed at a time."""
     stages: int
-    """Tiles of keys on their way at a time, that in use included."""
+    """Tiles of keys in the pipeline, including the one in use."""
     warps: int
 
     def shared_bytes(self, heads: Heads, capability: int) -> int:
-        """At most what the compiled kernel uses; a test holds it against the compiler's word."""
+        """Upper bound of the kernel's shared memory; a test compares it with the compiler's."""
         whole = self.keys * (heads.key_pad + heads.value_pad) * heads.item_bytes
         queries = self.rows * heads.query_pad * heads.item_bytes
         if heads.near:
@@ -75,7 +75,7 @@ class TileShape:
 
 
 def this_device(device: torch.device) -> Device:
-    """The GPU's own figures; on the CPU, where kernels are interpreted, those of a small one."""
+    """Properties of the GPU; fixed ones on the CPU, where kernels are interpreted."""
     if device.type != "cuda":
         return Device(multiprocessors=1, shared_bytes=227 << 10, capability=9)
     from triton.runtime import driver
@@ -90,13 +90,13 @@ def this_device(device: torch.device) -> Device:
 
 
 def short_tile(heads: Heads, device: Device) -> TileShape:
-    """For decodes, leaps and drafts: as few rows as tensor cores take."""
+    """The tile for decodes, leaps and drafts: the minimum of rows for tensor cores."""
     rows = max(_LEAST_ROWS, power_of_2(heads.group))
     return _first_fitting([rows], _SHORT_KEYS, heads, device)
 
 
 def long_tile(heads: Heads, device: Device, *, batch_invariant: bool) -> TileShape:
-    """For prompt chunks: as many rows as registers hold. Batch-invariant: for all spans."""
+    """The tile for prompt chunks, as large as registers allow; batch-invariant: for all spans."""
     most = _INVARIANT_ROWS if batch_invariant else _LONG_ROWS
     if heads.item_bytes > 2:
         most //= 2
@@ -107,7 +107,7 @@ def long_tile(heads: Heads, device: Device, *, batch_invariant: bool) -> TileSha
 
 
 def heads_together(query_heads: int, value_pad: int) -> int:
-    """The most query heads that divide all, and whose unfinished sums for a token fit a tile."""
+    """The largest divisor of ``query_heads`` such that the sums of so many heads fit in a tile."""
     fits = [
         count
         for count in range(1, query_heads + 1)
@@ -117,14 +117,14 @@ def heads_together(query_heads: int, value_pad: int) -> int:
 
 
 def power_of_2(value: int) -> int:
-    """The lowest power of two that is not below ``value``."""
+    """``value`` rounded up to a power of two."""
     return 1 << (value - 1).bit_length()
 
 
 def _first_fitting(rows: list[int], keys: int, heads: Heads, device: Device) -> TileShape:
-    """The largest that fits, fewer tiles on their way before fewer keys before fewer rows.
+    """The largest tile that fits: reduces first stages, then keys, then rows.
 
-    Raises ``UnsupportedModel`` where none does.
+    Raises ``UnsupportedModel`` if none fits.
     """
     for count, most_keys, stages in product(rows, (keys, keys // 2, keys // 4), (3, 2)):
         large = count * heads.value_pad > _SUMS // 2 or heads.value_pad >= 256

@@ -1,4 +1,4 @@
-"""Random steps over a cache of noise, to try captured graphs with before anybody is served."""
+"""Random steps over a cache of noise, to check captured graphs before the server is ready."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ T = TypeVar("T")
 _MOST_BLOCKS = 4096
 """Blocks of each cache group that trials read and write."""
 _CONTEXTS = (5000, 1200, 200)
-"""Positions at most: enough for keys in many chunks, in a few, in one."""
+"""Maximum positions: enough for keys in many chunks, in a few, in one."""
 _MOST_IN_LEAP = 20
 _MOST_SAVES = 3
-"""Of recurrent states, in one span."""
+"""Maximum saves of recurrent states in one span."""
 _FIRST_CHUNKS = 0.2
-"""Share of spans that have nothing before them."""
+"""Share of spans that start at position 0."""
 _E4M3_NAN = 127
-"""Bytes below it are numbers."""
+"""Bytes below this are numbers."""
 _SCALES_DIMS = 2
-"""Slots and heads; all else has numbers for each."""
+"""Dimensions of scales: slots and heads. Keys, values and states have more."""
 _IDS = 64
-"""Token ids that every vocabulary has."""
+"""Number of token ids used; every vocabulary has them."""
 
 
 def fill_with_noise(part: Tensor) -> None:
-    """Of keys, values or states, or of the scales of keys and values in 8 bits."""
+    """Fill keys, values or states, or the scales of 8-bit keys and values, with random numbers."""
     if part.dtype == torch.float8_e4m3fn:
         part.view(torch.uint8).random_(_E4M3_NAN)
     elif part.ndim == _SCALES_DIMS:
@@ -45,12 +45,12 @@ def fill_with_noise(part: Tensor) -> None:
 
 
 class TrialSteps:
-    """Decodes, leaps and chunks of prompts in any mix, on blocks of their own."""
+    """Random mixes of decodes, leaps and prompt chunks, in the first blocks of the cache."""
 
     def __init__(
         self, storage: KvStorage, max_model_len: int, states: StateStorage | None = None
     ) -> None:
-        """``states`` None: the model has no recurrent layer."""
+        """``states`` None: the model has no recurrent layers."""
         self._storage = storage
         self._states = states
         self._blocks = [min(group.num_blocks, _MOST_BLOCKS) for group in storage.groups]
@@ -59,7 +59,7 @@ class TrialSteps:
 
     @contextmanager
     def noise_in_cache(self) -> Iterator[None]:
-        """Keys, values and states that tell one place from another; zeros again at the end."""
+        """Random keys, values and states, so that wrong reads show; set to zero at the end."""
         group_of = self._storage.group_of
         parts = [
             kept[: self._blocks[group] * self._storage.block_size]
@@ -79,18 +79,18 @@ class TrialSteps:
     def step_that(
         self, fits: Callable[[StepArrays], T | None], tokens: int, rows: int
     ) -> tuple[StepArrays, T]:
-        """Such a ``step`` that ``fits`` has an answer for, and the answer.
+        """A ``step`` for which ``fits`` does not return None, and the result of ``fits``.
 
-        Contexts become shorter until it has: for those of one chunk of keys it must.
+        Tries shorter contexts until it finds one; contexts of one chunk of keys must fit.
         """
         for longest in _CONTEXTS:
             step = self.step(tokens, rows, longest)
             if (found := fits(step)) is not None:
                 return step, found
-        raise AssertionError("a step of short contexts fits")
+        raise AssertionError("not even a step with short contexts fits")
 
     def step(self, tokens: int, rows: int, longest: int = _CONTEXTS[0]) -> StepArrays:
-        """So many tokens, or as many as the cache has blocks for; and so many rows of logits."""
+        """A step of ``tokens`` tokens (fewer if the cache is too small) and ``rows`` rows."""
         longest = min(longest, self._max_model_len)
         size = self._storage.block_size
         slots = self._slots()
@@ -98,7 +98,7 @@ class TrialSteps:
         free = [half.tolist() for half, _ in halves]
         spans: list[Span] = []
         while tokens > 0:
-            # One block more may be touched where a span begins inside one.
+            # A span that begins inside a block may touch one block more.
             room = min([(len(own) - 1) * size for own in free], default=tokens)
             length = min(self._length(tokens), room, longest)
             if length < 1:
@@ -119,20 +119,20 @@ class TrialSteps:
         return lay_out(spans, size)
 
     def _slots(self) -> list[int]:
-        """In any order, those for recurrent states; each is read or saved to once in a step."""
+        """Slots for recurrent states in random order; each is used once in a step."""
         if self._states is None:
             return []
         slots: list[int] = (1 + self._dice.permutation(self._states.slots.count - 1)).tolist()
         return slots
 
     def _saves(self, length: int, slots: list[int]) -> list[tuple[int, int]]:
-        """After some of so many tokens, to ``slots``, which are taken."""
+        """Saves after some of ``length`` tokens, to slots removed from ``slots``."""
         count = min(int(self._dice.integers(_MOST_SAVES + 1)), length, len(slots) // 2)
         done = 1 + self._dice.permutation(length)[:count]
         return [(at, slots.pop()) for at in sorted(done.tolist())]
 
     def _length(self, most: int) -> int:
-        """Of the next span, where so many tokens are left."""
+        """Length of the next span, at most ``most``."""
         leap, chunk = self._dice.integers((2, 1), (_MOST_IN_LEAP, most + 1)).tolist()
         return min(most, int(self._dice.choice([1, leap, chunk], p=(0.5, 0.4, 0.1))))
 

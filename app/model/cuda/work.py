@@ -1,16 +1,16 @@
 """The attention of a step as lists of work: tiles of queries, chunks of keys, rows to merge.
 
-A span's queries are cut into tiles: of few tokens where it is a decode, a leap or a draft, of many
-where it is a chunk of a prompt. A tile's keys are cut into chunks at absolute multiples of a size
-that follows from its own span alone, so what a row adds up, and in which order, does not depend on
-its company. ``kernels.attention`` draws an item; a tile whose keys are one chunk goes straight to
-the output, the others leave unfinished sums that are merged.
+A span's queries are split into tiles: short ones for a decode, a leap or a draft, long ones for a
+prompt chunk. A tile's keys are split into chunks at absolute multiples of a size that depends on
+its span alone, so the order of a row's sums does not depend on other sequences.
+``kernels.attention`` describes an item. A tile whose keys are one chunk writes to the output, other
+tiles write partial sums that are merged.
 
-The room for unfinished sums is bounded: a step that needs more of it is worked off in waves, each
-with lists of its own. The sums stay the same.
+The buffer for partial sums is bounded: a step that needs more is processed in waves, each with its
+own lists. The results are the same.
 
-Batch-invariant, all spans have tiles of one shape and chunks of one size: a row then adds up the
-same whether it comes alone, in a leap, or in a chunk of a prompt.
+In batch-invariant mode all spans have tiles of one shape and chunks of one size: a row's result is
+the same in a decode, a leap or a prompt chunk.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from app.model.inputs import Ints, SpanLayout, StepArrays
 Int32s = NDArray[np.int32]
 
 _MOST_CHUNKS = 16
-"""Of the keys that a span sees. A window may cut one more in two."""
+"""Maximum chunks of the keys that a span sees; one more if a window begins inside a chunk."""
 _SHORT_CHUNK = 256
 _LONG_CHUNK = 1024
 _INVARIANT_CHUNK = 1024
 _ROWS_ENOUGH = 1024
-"""A long span of so many tokens keeps a device busy with one chunk of keys for each tile."""
+"""Tokens of a long span that keep a device busy with one chunk of keys for each tile."""
 _ONE_CHUNK = 1 << 30
 
 _TREE = 7
-"""Place in an item."""
+"""Index of this field in an item."""
 
 _NO_ITEMS = np.zeros((0, ITEM), dtype=np.int32)
 _NO_MERGES = np.zeros((0, MERGE), dtype=np.int32)
@@ -44,24 +44,24 @@ _NO_MERGES = np.zeros((0, MERGE), dtype=np.int32)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Layers whose attention does the same work in every step."""
+    """A kind of layers: their attention has the same lists of work in every step."""
 
     cache_group: int
     window: int | None
-    """Keys farther back are read by none of these layers."""
+    """Sliding window of these layers; None: they read all keys."""
     short_tokens: int
     """Query tokens in a short tile; 0: all tiles are long (batch-invariant)."""
     long_tokens: int
 
     @property
     def short_most(self) -> int:
-        """Tokens of the longest span that has short tiles: more would read its keys thrice."""
+        """Maximum tokens of a span with short tiles: a third tile would read its keys again."""
         return 2 * self.short_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """What is worked off before the room for unfinished sums is used again."""
+    """Work done before the buffer for partial sums is reused."""
 
     short: slice
     long: slice
@@ -84,17 +84,17 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class SpanNumbers:
-    """A step's spans, number by number; S of them."""
+    """A step's spans as arrays, with one element a span."""
 
     row: Ints
     length: Ints
     start: Ints
     tables: Sequence[Ints]
-    """By cache group: where in the step's tables a span's blocks begin."""
+    """By cache group: offset of each span's blocks in the step's tables."""
     trees: Ints | None = None
-    """Each tree's first row, -1 for other spans; None: there is no tree."""
+    """Each tree's first row, -1 for other spans; None: no trees."""
     ends: Ints | None = None
-    """By row ``StepImages.ends``; None: no row sees later ones."""
+    """``StepImages.ends``, by row; None: no row attends to later ones."""
     windows_alone: bool = False
 
     def ends_for(self, kind: Kind) -> Ints | None:
@@ -127,7 +127,7 @@ def _tree_row(step: StepArrays, span: SpanLayout) -> int:
 
 
 def most_chunks(kind: Kind, max_model_len: int) -> int:
-    """Chunks of keys that one tile may have."""
+    """Maximum number of chunks of keys of one tile."""
     if kind.short_tokens:
         return _MOST_CHUNKS + 1
     reach = min(max_model_len, (kind.window or max_model_len) + kind.long_tokens)
@@ -135,10 +135,10 @@ def most_chunks(kind: Kind, max_model_len: int) -> int:
 
 
 def list_work(kind: Kind, spans: SpanNumbers, padding: range, partial_rows: int) -> Work:
-    """The lists of one kind; costs about 0.1 ms, and 30 ns for each item.
+    """The lists of one kind; takes about 0.1 ms, and 30 ns for each item.
 
-    Rows in ``padding`` belong to no span: their output becomes zero. ``partial_rows`` is the room
-    for unfinished sums, in tokens; at least what one tile may need.
+    Rows in ``padding`` belong to no span: their output becomes zero. ``partial_rows`` is the
+    capacity for partial sums, in tokens; at least the maximum of one tile.
     """
     is_long = spans.length > kind.short_most
     short = _tiles(kind, spans, np.flatnonzero(~is_long), is_short=True)
@@ -163,7 +163,7 @@ def list_work(kind: Kind, spans: SpanNumbers, padding: range, partial_rows: int)
 
 @dataclass(frozen=True, slots=True)
 class _Tiles:
-    """Tiles of spans of one class, number by number."""
+    """All short or all long tiles as arrays, with one element a tile."""
 
     row: Ints
     tokens: Ints
@@ -172,17 +172,17 @@ class _Tiles:
     chunk: Ints
     """Keys in a chunk."""
     begin: Ints
-    """The first key that some row of the tile sees."""
+    """The first key that any row of the tile sees."""
     end: Ints
     first: Ints
-    """Number of the first chunk."""
+    """Index of the first chunk."""
     chunks: Ints
     trees: Ints | None = None
     """See ``SpanNumbers``."""
 
     @property
     def needs(self) -> Ints:
-        """Partial rows."""
+        """Rows of partial sums that each tile needs."""
         needs: Ints = np.where(self.chunks > 1, self.tokens * self.chunks, 0)
         return needs
 
@@ -195,7 +195,7 @@ def _tiles(kind: Kind, spans: SpanNumbers, chosen: Ints, *, is_short: bool) -> _
     reach = kind.window or _ONE_CHUNK
     visible = start + length - np.maximum(0, start - reach + 1)
     chunk = _chunk(kind, visible, length, is_short=is_short)
-    if chunk.min() < chunk.max():  # what takes longest starts first
+    if chunk.min() < chunk.max():  # the longest items start first
         order = np.argsort(-chunk, kind="stable")
         chosen, length, start, chunk = chosen[order], length[order], start[order], chunk[order]
     count = -(length // -size)
@@ -208,7 +208,7 @@ def _tiles(kind: Kind, spans: SpanNumbers, chosen: Ints, *, is_short: bool) -> _
     if later is not None:
         end = np.maximum(end, later[row + tokens - 1])
     trees = None if spans.trees is None else spans.trees[chosen][owner]
-    # A token of a tree may be as near as the first one.
+    # A token of a tree may have the position of the span's first token.
     lowest = position if trees is None else np.where(trees < 0, position, start[owner])
     begin = np.maximum(0, lowest - reach + 1)
     chunk = chunk[owner]
@@ -228,7 +228,7 @@ def _tiles(kind: Kind, spans: SpanNumbers, chosen: Ints, *, is_short: bool) -> _
 
 
 def _chunk(kind: Kind, visible: Ints, length: Ints, *, is_short: bool) -> Ints:
-    """Keys in a chunk of spans that see so many: a base size, doubled until chunks are few."""
+    """Keys in a chunk, for each span: a base size, doubled until there are few enough chunks."""
     if not kind.short_tokens:
         return np.full_like(visible, _INVARIANT_CHUNK)
     base, most = _SHORT_CHUNK, np.full_like(visible, _MOST_CHUNKS)
@@ -241,10 +241,10 @@ def _chunk(kind: Kind, visible: Ints, length: Ints, *, is_short: bool) -> Ints:
 
 
 def _wave_ends(needs: Ints, total: Ints, partial_rows: int) -> list[int]:
-    """Tiles before the end of each wave; always at least one wave."""
+    """Number of tiles before the end of each wave; there is at least one wave."""
     ends, done = [], 0
     if len(total) and total[-1] > partial_rows:
-        assert int(needs.max()) <= partial_rows, "a tile needs more room than there is"
+        assert int(needs.max()) <= partial_rows, "a tile needs more partial rows than there are"
         while total[-1] - done > partial_rows:
             ends.append(int(np.searchsorted(total, done + partial_rows, side="right")))
             done = int(total[ends[-1] - 1])
@@ -252,7 +252,7 @@ def _wave_ends(needs: Ints, total: Ints, partial_rows: int) -> list[int]:
 
 
 def _items(tiles: _Tiles, before: Ints) -> Int32s:
-    """``before`` [tiles]: partial rows that earlier tiles of the wave need."""
+    """Items of the tiles; ``before`` [tiles]: partial rows of earlier tiles of the wave."""
     if not len(tiles.row):
         return _NO_ITEMS
     owner = np.repeat(np.arange(len(tiles.row)), tiles.chunks)
@@ -276,7 +276,7 @@ def _items(tiles: _Tiles, before: Ints) -> Int32s:
 
 
 def _merges(tiles: _Tiles, before: Ints) -> Int32s:
-    """One for each token of the tiles that have several chunks."""
+    """A merge for each token of tiles with several chunks."""
     if not len(tiles.row) or tiles.chunks.max() == 1:
         return _NO_MERGES
     tokens = np.where(tiles.chunks > 1, tiles.tokens, 0)
@@ -297,7 +297,7 @@ def _merges(tiles: _Tiles, before: Ints) -> Int32s:
 
 
 def _with_padding(kind: Kind, padding: range, short: Int32s, long: Int32s) -> tuple[Int32s, Int32s]:
-    """The lists with items for ``padding`` that see no key: short ones, if there are any."""
+    """The lists with items for ``padding``, which see no keys; short items if the kind has them."""
     size = kind.short_tokens or kind.long_tokens
     rows = np.arange(padding.start, padding.stop, size)
     items = np.zeros((len(rows), ITEM), dtype=np.int32)
@@ -312,7 +312,7 @@ def _with_padding(kind: Kind, padding: range, short: Int32s, long: Int32s) -> tu
 def _waves(
     ends: Sequence[int], short: _Tiles, long: _Tiles, shorts: int, longs: int, merges: int
 ) -> tuple[list[Wave], Int32s]:
-    """Where each wave's lists begin and end; what is left, padding, belongs to the last."""
+    """Each wave's slices of the lists, and their lengths; padding belongs to the last wave."""
     if len(ends) == 1:
         borders = [(shorts, longs, merges)]
     else:

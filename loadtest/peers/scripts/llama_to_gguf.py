@@ -1,8 +1,8 @@
 """Writes a Hugging Face Llama in bfloat16 as GGUF: ``llama_to_gguf.py FOLDER TARGET KIND``.
 
 For models with a byte-level BPE that splits text as GPT-2 does. With the kind BF16 weights are
-copied bit by bit, with Q8_0 or Q4_0 every matrix is rounded by llama.cpp's own rule; norms become
-float32, as llama.cpp wants them. Needs the packages gguf and numpy alone.
+copied unchanged, with Q8_0 or Q4_0 every matrix is quantised as in llama.cpp; norms become float32,
+as llama.cpp requires. Needs only the packages gguf and numpy.
 """
 
 import json

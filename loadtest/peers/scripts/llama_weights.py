@@ -1,4 +1,4 @@
-"""A Llama's bfloat16 weights as bits, for the conversion to GGUF. Needs numpy alone."""
+"""Reads a Llama's bfloat16 weights as bits, for the conversion to GGUF. Needs only numpy."""
 
 import json
 from collections.abc import Iterator
@@ -26,10 +26,10 @@ def read_safetensors(path: Path) -> Iterator[tuple[str, Bits]]:
 
 
 def interleave(weight: Bits, heads: int) -> Bits:
-    """Rows of queries or keys, as llama.cpp wants them.
+    """Rows of queries or keys in llama.cpp's order.
 
-    Hugging Face rotates the two halves of a head against each other, llama.cpp neighbouring rows:
-    those of a head of 64 become h0 h32 h1 h33 ...
+    Hugging Face rotates rows of a head's first half with rows of its second, llama.cpp rotates
+    neighbouring rows: the order for a head of 64 becomes h0 h32 h1 h33 ...
     """
     rows, columns = weight.shape
     halves = weight.reshape(heads, 2, rows // heads // 2, columns)

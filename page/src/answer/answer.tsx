@@ -1,4 +1,4 @@
-/** The right side: the answer, beside it the race's other one, and below what is known of them. */
+/** The right side of the page: the answer, the second answer of a race, and tabs with details. */
 
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -19,7 +19,7 @@ import "./answer.css";
 type Detail = "graph" | "explain" | "confidence";
 export const detail = signal<Detail>("graph");
 
-/** The tabs; what came with the answer is counted in its label, as it comes unseen. */
+/** The tabs. A label has the number of values, since they arrive while another tab is open. */
 function details(): { id: Detail; label: string }[] {
   const values = answerConfidence.value?.length;
   return [
@@ -40,7 +40,7 @@ export function Answer() {
         <h2 id="answer-title" class="visually-hidden">
           Answer
         </h2>
-        {mainLane.phase.value === "idle" ? <BeforeTheFirst /> : <Lanes />}
+        {mainLane.phase.value === "idle" ? <Introduction /> : <Lanes />}
         <Announcer />
       </section>
       <section class="card details" aria-label="About this schema and answer">
@@ -60,7 +60,7 @@ export function Answer() {
   );
 }
 
-/** Where the answer stands below the form, whoever presses Run is led to it. */
+/** Scrolls to the answer after Run, if it is below the form. */
 function bringIntoView(card: HTMLElement): void {
   const { top, bottom } = card.getBoundingClientRect();
   if (top < innerHeight / 2 && bottom > innerHeight / 4) return;
@@ -68,8 +68,8 @@ function bringIntoView(card: HTMLElement): void {
   card.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
 }
 
-/** What the colours will mean, in the place where the answer will be. */
-function BeforeTheFirst() {
+/** Explanation of the colours, shown before the first answer. */
+function Introduction() {
   return (
     <div class="explains">
       <p class="headline-words">
@@ -104,7 +104,7 @@ function Lanes() {
   );
 }
 
-/** What the race came to: only what both lanes have shown. */
+/** The result of a race, shown when both answers are complete. */
 function RaceResult() {
   const over = mainLane.phase.value === "done" && plainLane.phase.value === "done";
   const [ours, plain] = [mainLane.figures.value, plainLane.figures.value];
@@ -122,7 +122,7 @@ function RaceResult() {
   );
 }
 
-/** Tells screen readers how an answer goes: its beginning and its end, not each token. */
+/** Announces the beginning and the end of an answer to screen readers, but not each token. */
 function Announcer() {
   const phase = mainLane.phase.value;
   const { tokens, passes } = mainLane.figures.peek();

@@ -1,4 +1,4 @@
-/** What is known of the token under the pointer or the keyboard. */
+/** Details of the token under the pointer or selected by keyboard. */
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 
@@ -17,10 +17,10 @@ export function Inspector() {
     const left = Math.max(8, Math.min(found.box.left, document.documentElement.clientWidth - width - 8));
     const below = found.box.bottom + 6;
     const top = below + height > innerHeight && found.box.top > height + 12 ? found.box.top - height - 6 : below;
-    // A translation, not a place of its own in the layout: the pointer's box must not count as a layout shift.
+    // A translation, since a new position in the layout would count as a layout shift.
     element.style.translate = `${left}px ${top}px`;
   }, [found]);
-  // The element is always there, so that screen readers know of it before it says something.
+  // The element always exists, so that screen readers know it before it has content.
   return (
     <div ref={box} id={INSPECTOR} role="tooltip" aria-live="polite" class={token ? "inspector shown" : "inspector"}>
       {found && token && (

@@ -1,4 +1,4 @@
-/** One answer as it comes: its tokens, what it cost, and how it ended. */
+/** One answer in a stream: its tokens, its cost, and its end. */
 
 import { signal } from "@preact/signals";
 
@@ -20,7 +20,7 @@ export interface Figures {
 
 const NO_FIGURES: Figures = { counts: NO_COUNTS, tokens: 0, passes: 0, firstToken: null, elapsed: 0, finishReason: null };
 
-/** What the server's usage says at the end. */
+/** The server's `usage`; the last one has the totals. */
 export interface Usage {
   prompt_tokens: number;
   completion_tokens: number;
@@ -39,7 +39,7 @@ interface Chunk {
   usage?: Usage | null;
 }
 
-/** Tokens known after so many forward passes. */
+/** Number of tokens known after a number of forward passes. */
 export interface PassMark {
   passes: number;
   tokens: number;
@@ -75,7 +75,7 @@ export class Lane {
     return () => this.#painters.delete(painter);
   }
 
-  /** Sends `body` and reads the answer to its end. Never rejects: what went wrong is in `error`. */
+  /** Sends `body` and reads the whole answer. Never rejects: errors are in `error`. */
   async run(body: string): Promise<void> {
     const abort = this.#begin();
     try {
@@ -100,7 +100,7 @@ export class Lane {
     this.#abort.abort();
   }
 
-  /** Back to where nothing was asked. */
+  /** Returns to the state before the first request. */
   clear(): void {
     this.stop();
     this.#begin();
@@ -158,7 +158,7 @@ export class Lane {
 
   #schedule(): void {
     if (this.#frame) return;
-    // A tab in the background has no frames: its answer is painted when it ends.
+    // A background tab has no animation frames: its answer is painted at the end.
     this.#frame = requestAnimationFrame(() => this.#paint());
   }
 

@@ -1,4 +1,4 @@
-/** An answer: what it cost, its tokens, the strip of passes, and its times. */
+/** An answer: its cost, its tokens, the strip of forward passes, and its times. */
 
 import { useSignal } from "@preact/signals";
 
@@ -25,7 +25,7 @@ export function LaneView({ lane, id, title, longest }: { lane: Lane; id: string;
   );
 }
 
-/** The one figure that matters: how much of the answer the model did not have to run for. */
+/** The main figure: the share of tokens that needed no forward pass of their own. */
 function Headline({ lane }: { lane: Lane }) {
   const { tokens, passes } = lane.figures.value;
   const free = tokens > 0 ? Math.max(0, tokens - passes) : 0;
@@ -42,7 +42,7 @@ function Headline({ lane }: { lane: Lane }) {
   );
 }
 
-/** `hasTokens`: of a signal, so that tokens which come after their text replace the plain text. */
+/** `hasTokens` depends on a signal, so that tokens that arrive after the text replace it. */
 function AnswerText({ lane, id, title, hasTokens }: { lane: Lane; id: string; title: string; hasTokens: boolean }) {
   const plain = useSignal(false);
   return (
@@ -91,7 +91,7 @@ function CopyText({ lane }: { lane: Lane }) {
     );
     setTimeout(() => (done.value = false), 1500);
   };
-  if (!navigator.clipboard) return null; // a page without TLS has none
+  if (!navigator.clipboard) return null; // not available without TLS
   return (
     <button type="button" class="small" disabled={!lane.text.value} onClick={copy}>
       {done.value ? "Copied" : "Copy"}
@@ -99,7 +99,7 @@ function CopyText({ lane }: { lane: Lane }) {
   );
 }
 
-/** What went wrong, in the server's own words. */
+/** An error, with the server's message. */
 export function Failure({ error }: { error: ServerError }) {
   return (
     <div class="failure" role="alert">

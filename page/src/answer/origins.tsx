@@ -1,4 +1,4 @@
-/** What the four origins are called and mean, and the bar and legend that count them. */
+/** Names and meanings of the four origins, and the bar and legend with their counts. */
 
 import type { Counts, Source } from "./tokens";
 import { SOURCES } from "./tokens";
@@ -13,7 +13,7 @@ export const MEANINGS: Readonly<Record<Source, string>> = {
   leapt: "forced by the schema, without a forward pass",
 };
 
-/** How the tokens divide, as one bar. */
+/** The shares of the origins, as one bar. */
 export function OriginBar({ counts }: { counts: Counts }) {
   const total = SOURCES.reduce((sum, source) => sum + counts[source], 0);
   const said = SOURCES.filter((source) => counts[source] > 0).map((source) => `${counts[source]} ${NAMES[source]}`);
@@ -21,7 +21,7 @@ export function OriginBar({ counts }: { counts: Counts }) {
     <div class="origin-bar" role="img" aria-label={said.length ? `Tokens: ${said.join(", ")}` : "No tokens yet"}>
       {SOURCES.map((source, order) => {
         const before = SOURCES.slice(0, order).reduce((sum, each) => sum + counts[each], 0);
-        // Each lies over those before it and is moved, not made wider: nothing else of the page is laid out anew.
+        // Each segment covers those before it; it is moved, not resized, to avoid a new layout.
         return <span key={source} class={`swatch ${source}`} style={{ transform: `translateX(${total ? (100 * before) / total : 100}%)` }} />;
       })}
     </div>

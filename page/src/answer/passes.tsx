@@ -1,4 +1,4 @@
-/** The strip under an answer: its tokens above, the forward passes that they took below. */
+/** The strip under an answer: its tokens above, and their forward passes below. */
 
 import { useEffect, useRef } from "preact/hooks";
 
@@ -10,8 +10,8 @@ import { SOURCES, type Source, type Token } from "./tokens";
 const TOKEN_HEIGHT = 20;
 const PASS_TOP = 26;
 const PASS_HEIGHT = 16;
-/** Tokens that fill the strip: it is as long as the request's longest lane, so that lanes compare. */
-const LEAST = 24;
+/** Minimum length of the strip in tokens. All lanes have the length of the longest one. */
+const MIN_LENGTH = 24;
 
 export function Passes({ lane, longest }: { lane: Lane; longest: number }) {
   const place = useRef<HTMLCanvasElement>(null);
@@ -19,16 +19,16 @@ export function Passes({ lane, longest }: { lane: Lane; longest: number }) {
   scale.current = longest;
   useEffect(() => {
     const canvas = place.current!;
-    const draw = () => paint(canvas, lane, Math.max(scale.current, LEAST));
-    const forget = lane.onPaint(draw);
+    const draw = () => paint(canvas, lane, Math.max(scale.current, MIN_LENGTH));
+    const unsubscribe = lane.onPaint(draw);
     const size = new ResizeObserver(draw);
     size.observe(canvas);
     return () => {
-      forget();
+      unsubscribe();
       size.disconnect();
     };
   }, [lane]);
-  useEffect(() => paint(place.current!, lane, Math.max(longest, LEAST)), [longest, theme.value]);
+  useEffect(() => paint(place.current!, lane, Math.max(longest, MIN_LENGTH)), [longest, theme.value]);
   const { tokens, passes } = lane.figures.value;
   return (
     <div class="passes">
@@ -57,8 +57,8 @@ function paint(canvas: HTMLCanvasElement, lane: Lane, longest: number): void {
   paintPasses(pen, lane, step, colour);
 }
 
-/** Pixels of a token from which on it is drawn by itself: below, neighbours of one origin are one block. */
-const ALONE = 4;
+/** Minimum width in pixels of separate tokens; narrower ones of one origin are joined. */
+const MIN_SEPARATE_WIDTH = 4;
 
 interface Block {
   source: Source;
@@ -71,13 +71,13 @@ function blocksOf(tokens: readonly Token[], step: number): Block[] {
   const blocks: Block[] = [];
   tokens.forEach(({ source }, index) => {
     const last = blocks.at(-1);
-    if (step < ALONE && last?.source === source) last.width = (index + 1) * step - last.left;
+    if (step < MIN_SEPARATE_WIDTH && last?.source === source) last.width = (index + 1) * step - last.left;
     else blocks.push({ source, left: index * step, width: step - gap });
   });
   return blocks;
 }
 
-/** All blocks of an origin at once: an answer has thousands of tokens, and is painted at each frame. */
+/** Draws all blocks of an origin at once, since thousands of tokens are painted in every frame. */
 function paintTokens(pen: CanvasRenderingContext2D, tokens: readonly Token[], step: number, colour: (name: string) => string): void {
   const blocks = blocksOf(tokens, step);
   for (const source of SOURCES) {
@@ -94,7 +94,7 @@ function paintTokens(pen: CanvasRenderingContext2D, tokens: readonly Token[], st
   }
 }
 
-/** The same patterns as in the legend, drawn by hand: a canvas knows no style sheet. */
+/** The patterns of the legend, drawn in code, since a canvas cannot use style sheets. */
 function hatch(pen: CanvasRenderingContext2D, source: Source, area: Path2D, width: number): void {
   pen.lineWidth = source === "drafted" ? 3 : 2;
   if (source === "leapt") {
@@ -110,7 +110,7 @@ function hatch(pen: CanvasRenderingContext2D, source: Source, area: Path2D, widt
   pen.stroke();
 }
 
-/** A block where the model ran, and behind it a line over the tokens that came with it: ink is cost. */
+/** Draws a block for each forward pass, and a line under the other tokens that it added. */
 function paintPasses(pen: CanvasRenderingContext2D, lane: Lane, step: number, colour: (name: string) => string): void {
   const gap = step > 5 ? 1 : 0;
   const [lines, blocks] = [new Path2D(), new Path2D()];

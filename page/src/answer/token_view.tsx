@@ -1,5 +1,5 @@
-/** The tokens of a lane, coloured by where they came from. Written straight into the page: thousands of
- * them come at 60 frames a second, and only those that changed are touched. */
+/** The tokens of a lane, coloured by origin. Written directly to the DOM: there are thousands of
+ * tokens at 60 frames a second, and only changed ones are updated. */
 
 import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
@@ -9,7 +9,7 @@ import type { Lane } from "./lane";
 import { NAMES } from "./origins";
 import type { Token } from "./tokens";
 
-/** The token that is looked at, and where it is on the screen. */
+/** The token under the pointer or selected by keyboard, and its box on the screen. */
 export const inspected = signal<{ lane: Lane; index: number; box: DOMRect } | null>(null);
 
 export const INSPECTOR = "token-inspector";
@@ -27,7 +27,7 @@ export function TokenView({ lane, label, id, describedBy }: { lane: Lane; label:
       aria-orientation="horizontal"
       aria-describedby={describedBy}
       tabIndex={0}
-      onPointerOver={(event) => look(lane, event.target)}
+      onPointerOver={(event) => inspectTarget(lane, event.target)}
       onPointerLeave={() => (inspected.value = null)}
       onFocus={(event) => focusOn(lane, event.currentTarget)}
       onBlur={() => (inspected.value = null)}
@@ -44,15 +44,15 @@ function paintInto(place: HTMLElement, lane: Lane, id: string): () => void {
     while (place.childElementCount > tokens.length) place.lastElementChild!.remove();
     for (let index = from; index < tokens.length; index++) {
       const span = (place.children[index] as HTMLElement | undefined) ?? place.appendChild(document.createElement("span"));
-      show(span, tokens[index]!, `${id}-${index}`);
+      renderToken(span, tokens[index]!, `${id}-${index}`);
     }
     if (from < tokens.length && atEnd) place.scrollTop = place.scrollHeight;
     if (tokens.length === 0) place.removeAttribute("aria-activedescendant");
   });
 }
 
-function show(span: HTMLElement, token: Token, id: string): void {
-  // A new node: one that is written over counts as text that has moved, when the tail is split anew.
+function renderToken(span: HTMLElement, token: Token, id: string): void {
+  // A new node: overwritten text would count as a layout shift when the tail is replaced.
   if (span.textContent !== token.text) span.replaceChildren(token.text);
   span.className = `token ${token.source}`;
   span.id = id;
@@ -62,7 +62,7 @@ function show(span: HTMLElement, token: Token, id: string): void {
   span.ariaLabel = `${visible(token.text) || "part of a character"}, ${NAMES[token.source]}${chance}`;
 }
 
-function look(lane: Lane, target: EventTarget | null): void {
+function inspectTarget(lane: Lane, target: EventTarget | null): void {
   const span = target instanceof HTMLElement && target.classList.contains("token") ? target : null;
   inspected.value = span && { lane, index: indexOf(span), box: span.getClientRects()[0] ?? span.getBoundingClientRect() };
 }

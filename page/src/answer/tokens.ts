@@ -1,7 +1,7 @@
-/** The tokens of an answer, with where each of them came from. */
+/** The tokens of an answer and their origins. */
 
 export type Source = "sampled" | "leapt" | "drafted" | "held";
-/** In the order of legends: what costs first. */
+/** In the order of the legend: tokens with forward passes first. */
 export const SOURCES: readonly Source[] = ["sampled", "drafted", "held", "leapt"];
 
 export interface Alternative {
@@ -9,7 +9,7 @@ export interface Alternative {
   logprob: number;
 }
 
-/** A token as a stream's `origins` have it. */
+/** A token in a stream's `origins`. */
 export interface WireToken {
   token: string;
   bytes: number[] | null;
@@ -19,13 +19,13 @@ export interface WireToken {
 }
 
 export interface Token {
-  /** What it adds to the text: "" for one that ends inside a character. */
+  /** The complete characters that it adds to the text; "" if it ends inside its first one. */
   text: string;
   source: Source;
-  /** Natural logarithm; null where nothing was drawn. */
+  /** Natural logarithm of the probability; null if the token was not drawn. */
   logprob: number | null;
   alternatives: readonly Alternative[];
-  /** Bytes at its end that begin a character which the next token ends. */
+  /** Bytes at its end that begin a character, which the next token completes. */
   open: readonly number[];
 }
 
@@ -33,8 +33,8 @@ const NOTHING: readonly number[] = [];
 const decoder = new TextDecoder();
 
 /**
- * Puts `told` in place of all tokens from `index` on. A leap that is split again changes the last tokens
- * that were known, which is why a stream says where its tokens begin.
+ * Replaces all tokens from `index` on by `told`. When a leap is tokenized again, its last tokens
+ * change, so each event has the index of its first token.
  */
 export function replaceTail(tokens: Token[], index: number, told: readonly WireToken[]): void {
   tokens.length = Math.min(index, tokens.length);
@@ -51,14 +51,14 @@ export function replaceTail(tokens: Token[], index: number, told: readonly WireT
   }
 }
 
-/** The whole characters of `before` and `bytes`, and the bytes of the one that goes on behind them. */
+/** The complete characters of `before` and `bytes`, and the bytes of an incomplete last one. */
 function textOf(before: readonly number[], bytes: readonly number[]): [string, readonly number[]] {
   const all = before.length ? [...before, ...bytes] : bytes;
   const whole = all.length - openBytes(all);
   return [decoder.decode(Uint8Array.from(all.slice(0, whole))), whole === all.length ? NOTHING : all.slice(whole)];
 }
 
-/** How many bytes at the end begin a character of UTF-8 that is not whole (RFC 3629, section 3). */
+/** Number of bytes of an incomplete UTF-8 character at the end (RFC 3629, section 3). */
 function openBytes(bytes: readonly number[]): number {
   for (let back = 1; back <= Math.min(3, bytes.length); back++) {
     const byte = bytes[bytes.length - back]!;

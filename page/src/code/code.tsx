@@ -1,4 +1,4 @@
-/** The request on screen as code to take away. */
+/** The code tab: the current request as a program. */
 
 import { signal, useComputed, useSignal } from "@preact/signals";
 

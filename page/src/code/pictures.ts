@@ -1,6 +1,6 @@
 /**
- * Pictures in the programs that the code tab writes: a program reads each from its file. While a program is put together a
- * mark stands in the place of a picture's data URL; the mark then gives way to what reads the file in that language.
+ * Pictures in generated programs: a program reads each picture from its file. During generation a
+ * mark replaces a picture's data URL; it is then replaced by code that reads the file.
  */
 
 import type { RequestFields } from "../request/body";
@@ -8,14 +8,14 @@ import type { Picture } from "../state";
 
 /** A picture in a program. */
 export interface PictureFile {
-  /** What stands for its data URL in the fields and in the body. */
+  /** Placeholder for its data URL in the fields and in the body. */
   mark: string;
   name: string;
-  /** Its kind: "image/png". */
+  /** Media type, for example "image/png". */
   type: string;
 }
 
-/** `fields` with a mark in each picture's place. */
+/** `fields` with a mark in place of each picture's data URL. */
 export function withMarks(fields: RequestFields, pictures: readonly Picture[]): { fields: RequestFields; files: PictureFile[] } {
   const salt = crypto.getRandomValues(new Uint32Array(4)).join("-");
   const files = pictures.map(({ name, url }, index) => ({ mark: `picture:${salt}:${index}`, name, type: /^data:([^;,]*)/.exec(url)?.[1] ?? "" }));
@@ -28,7 +28,7 @@ export function withMarks(fields: RequestFields, pictures: readonly Picture[]): 
   return { fields: { ...fields, messages }, files };
 }
 
-/** `code` with a call of `name` in the place of each mark, which stands there as a text in double quotes. */
+/** `code` with a call of `name` in place of each mark, which is a string in double quotes there. */
 export function calls(code: string, name: string, files: readonly PictureFile[]): string {
   return files.reduce((text, { mark, type, name: file }) => text.replace(JSON.stringify(mark), () => `${name}(${JSON.stringify(file)}, ${JSON.stringify(type)})`), code);
 }
@@ -40,8 +40,8 @@ export const PYTHON_READER = `def picture(path, kind):
 export const TYPESCRIPT_READER = `const picture = (path: string, kind: string) => \`data:\${kind};base64,\${readFileSync(path, "base64")}\`;`;
 
 /**
- * Commands that write `body`, with the files in base64 in the marks' places. Line breaks inside its texts
- * are curl's to take out: \`-d @-\` does.
+ * Shell commands that write `body`, with the files in base64 in place of the marks. `curl -d @-`
+ * removes the line breaks that they add inside strings.
  */
 export function bodyFromFiles(body: string, files: readonly PictureFile[]): string {
   const pieces: string[] = [];

@@ -1,21 +1,21 @@
-/** A schema as the pydantic models that it would come from. */
+/** Generates pydantic models for a schema. */
 
 import { modelsOf, Unexpressed, type Field, type Model, type Models, type Shape } from "./shape";
 
 export interface Written {
-  /** The models without their imports; null where the schema cannot be said in them. */
+  /** The models without their imports; null if models cannot express the schema. */
   code: string | null;
-  /** Why not; "" where it can. */
+  /** The reason for null; otherwise "". */
   unexpressed: string;
   imports: readonly string[];
   root: string;
-  /** Why OpenAI's SDK would not ask for this very schema, given the model; "" where it does. */
+  /** Why OpenAI's SDK would send another schema for the model; "" if it sends this one. */
   otherwise: string;
 }
 
 export const ALL_KEYS = "some keys are optional, and OpenAI's SDK requires all keys of a model";
 
-/** Names that a field cannot have: it would hide what the class needs, or Python has them for itself. */
+/** Names that a field cannot have: Python keywords, and names that the class itself needs. */
 const TAKEN = new Set(
   (
     "False None True and as assert async await break class continue def del elif else except finally for from global if import in is lambda " +
@@ -90,7 +90,7 @@ class Writer {
     return `${name}: ${whole} = Field(${options.join(", ")})`;
   }
 
-  /** The type, and what `Field` says about it. Inside of others it goes into `Annotated`. */
+  /** The type, and the arguments of its `Field`. Inside another type it becomes `Annotated`. */
   #type(shape: Shape, outermost = false): [string, string[]] {
     const [type, options] = this.#plain(shape);
     if (outermost || options.length === 0) return [type, options];
@@ -135,7 +135,7 @@ class Writer {
     }
   }
 
-  /** Whether the shape names a class that stands further below. */
+  /** Whether the shape refers to a class that is defined further below. */
   #namesLater(shape: Shape): boolean {
     switch (shape.kind) {
       case "object":
@@ -163,7 +163,7 @@ class Writer {
   }
 }
 
-/** pydantic's engine is Rust's: no looking around, no going back. Others are left to the server. */
+/** Whether pydantic's Rust regex supports it: no look-around, no back-references. */
 function isPlainPattern(pattern: string): boolean {
   return !/\(\?(?!:)|\\[1-9cukpPzZAGB]/.test(pattern);
 }
@@ -181,7 +181,7 @@ function docstring(text: string): string {
   return `"""${safe.replace(/"$/, '\\"')}"""`;
 }
 
-/** A JSON value as Python writes it. */
+/** A JSON value as a Python literal. */
 export function python(value: unknown): string {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
@@ -191,6 +191,6 @@ export function python(value: unknown): string {
       .map(([key, member]) => `${python(key)}: ${python(member)}`)
       .join(", ")}}`;
   }
-  // JSON's escapes are Python's, but for pairs of surrogates, which JSON.stringify leaves as characters.
+  // JSON's escapes are valid in Python, except surrogate pairs; JSON.stringify writes none.
   return JSON.stringify(value).replace(/\x7f/g, "\\x7f");
 }

@@ -1,6 +1,6 @@
-/** A JSON Schema as the types that pydantic and Zod have. What they cannot say is `Unexpressed`. */
+/** A JSON Schema as types of pydantic and Zod. Throws `Unexpressed` for other schemas. */
 
-/** A keyword, at a place, that models say nothing of: the schema itself is used instead. */
+/** A keyword that models cannot express: the schema itself is used instead. */
 export class Unexpressed extends Error {
   constructor(what: string, pointer: string) {
     super(`${what} at ${pointer || "the root"} has no place in a model`);
@@ -9,7 +9,7 @@ export class Unexpressed extends Error {
 
 export type Scalar = string | number | boolean | null;
 
-/** Keywords that are passed on as they are: neither library has a word for them. */
+/** Keywords that are passed on unchanged, since neither library supports them. */
 export type Extra = Readonly<Record<string, unknown>>;
 
 export type Shape =
@@ -37,17 +37,17 @@ export interface Model {
   name: string;
   description?: string;
   fields: readonly Field[];
-  /** True where keys that are not named may follow. */
+  /** Whether additional keys are allowed. */
   open: boolean;
 }
 
-/** All models of a schema, each behind those that it names, but for cycles; the root is `root`. */
+/** All models of a schema. Each follows those that it refers to, except in cycles. */
 export interface Models {
   models: readonly Model[];
   root: string;
-  /** True where some key may be left out: OpenAI's SDKs ask for all of them. */
+  /** Whether some key is optional: OpenAI's SDKs require all keys. */
   hasOptional: boolean;
-  /** What of it OpenAI's SDK for TypeScript refuses to send as a model; null for nothing. */
+  /** A keyword that OpenAI's SDK for TypeScript refuses to send as a model; null: none. */
   refused: string | null;
 }
 
@@ -98,7 +98,7 @@ class Reader {
     if (!isObject(schema)) throw new Unexpressed("false", pointer);
     if (typeof schema["$ref"] === "string") return this.#reference(schema, pointer, name);
     if (Array.isArray(schema["allOf"]) && schema["allOf"].length === 1) {
-      only(schema, ["allOf"], pointer);
+      checkKeywords(schema, ["allOf"], pointer);
       return this.read(schema["allOf"][0], `${pointer}/allOf/0`, name);
     }
     for (const keyword of ["anyOf", "oneOf"]) if (keyword in schema) return this.#union(schema, keyword, pointer, name);
@@ -118,7 +118,7 @@ class Reader {
     switch (type) {
       case "null":
       case "boolean":
-        only(schema, ["type"], pointer);
+        checkKeywords(schema, ["type"], pointer);
         return { kind: type };
       case "string":
         return stringShape(schema, pointer);
@@ -134,7 +134,7 @@ class Reader {
   }
 
   #reference(schema: Schema, pointer: string, name: string): Shape {
-    only(schema, ["$ref"], pointer);
+    checkKeywords(schema, ["$ref"], pointer);
     const reference = schema["$ref"] as string;
     const known = this.#references.get(reference);
     if (known) return known;
@@ -149,17 +149,17 @@ class Reader {
   }
 
   #union(schema: Schema, keyword: string, pointer: string, name: string): Shape {
-    only(schema, [keyword], pointer);
+    checkKeywords(schema, [keyword], pointer);
     const members = schema[keyword];
     if (!Array.isArray(members) || members.length === 0) throw new Unexpressed(keyword, pointer);
     const of = members.map((member, index) => this.read(member, `${pointer}/${keyword}/${index}`, members.length > 2 ? `${name}${index + 1}` : name));
-    if (keyword === "oneOf" && !apart(of)) throw new Unexpressed("oneOf whose members may overlap", pointer);
+    if (keyword === "oneOf" && !areDisjoint(of)) throw new Unexpressed("oneOf whose members may overlap", pointer);
     return of.length === 1 ? of[0]! : { kind: "union", of };
   }
 
   #array(schema: Schema, pointer: string, name: string): Shape {
-    const extra = only(schema, ["type", "items", "prefixItems", "minItems", "maxItems", "uniqueItems"], pointer);
-    const [min, max] = [whole(schema, "minItems", pointer), whole(schema, "maxItems", pointer)];
+    const extra = checkKeywords(schema, ["type", "items", "prefixItems", "minItems", "maxItems", "uniqueItems"], pointer);
+    const [min, max] = [integerKeyword(schema, "minItems", pointer), integerKeyword(schema, "maxItems", pointer)];
     if (schema["prefixItems"] !== undefined) {
       const prefix = schema["prefixItems"] as unknown[];
       const closed = (schema["items"] === false || max === prefix.length) && min === prefix.length;
@@ -171,7 +171,7 @@ class Reader {
   }
 
   #object(schema: Schema, pointer: string, wish: string): Shape {
-    only(schema, ["type", "properties", "required", "additionalProperties"], pointer);
+    checkKeywords(schema, ["type", "properties", "required", "additionalProperties"], pointer);
     const others = schema["additionalProperties"];
     const properties = schema["properties"] ?? {};
     if (!isObject(properties)) throw new Unexpressed("properties", pointer);
@@ -180,7 +180,7 @@ class Reader {
     if ([...required].some((key) => !(key in properties))) throw new Unexpressed("required names without properties", pointer);
     if (keys.length === 0 && (others === true || isObject(others))) return { kind: "map", values: this.read(others, `${pointer}/additionalProperties`, wish) };
     if (isObject(others) && Object.keys(others).length > 0) throw new Unexpressed("additionalProperties beside properties", pointer);
-    // JSON.parse puts keys that look like numbers first; the classes would have another order.
+    // JSON.parse puts numeric keys first, so the classes would have another order.
     if (keys.some((key) => /^\d+$/.test(key))) throw new Unexpressed("a key that is a number", pointer);
 
     const name = this.#free(pascal(typeof schema["title"] === "string" ? schema["title"] : "") || wish);
@@ -205,18 +205,18 @@ class Reader {
 }
 
 function stringShape(schema: Schema, pointer: string): Shape {
-  const extra = only(schema, ["type", "minLength", "maxLength", "pattern", "format"], pointer);
+  const extra = checkKeywords(schema, ["type", "minLength", "maxLength", "pattern", "format"], pointer);
   const { pattern, format } = schema;
   return {
     kind: "string",
-    ...given({ min: whole(schema, "minLength", pointer), max: whole(schema, "maxLength", pointer) }),
+    ...given({ min: integerKeyword(schema, "minLength", pointer), max: integerKeyword(schema, "maxLength", pointer) }),
     ...(typeof pattern === "string" && { pattern }),
     extra: { ...(typeof format === "string" && { format }), ...extra },
   };
 }
 
 function numberShape(schema: Schema, integer: boolean, pointer: string): Shape {
-  const extra = only(schema, ["type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"], pointer);
+  const extra = checkKeywords(schema, ["type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"], pointer);
   const number = (keyword: string) => {
     const value = schema[keyword];
     if (value === undefined || (typeof value === "number" && exact(value))) return value;
@@ -226,13 +226,13 @@ function numberShape(schema: Schema, integer: boolean, pointer: string): Shape {
   return { kind: "number", integer, ...given(bounds), extra };
 }
 
-/** Numbers beyond 53 bits were rounded when the schema was read. */
+/** Whether the number is exact: integers beyond 53 bits were rounded by JSON.parse. */
 function exact(value: number): boolean {
   return !Number.isInteger(value) || Number.isSafeInteger(value);
 }
 
 function choice(schema: Schema, values: readonly unknown[], keyword: string, pointer: string): Shape {
-  const extra = only(schema, [keyword, "type"], pointer);
+  const extra = checkKeywords(schema, [keyword, "type"], pointer);
   const types = schema["type"] === undefined ? TYPES : [schema["type"]].flat();
   const left = values.filter((value) => types.includes(typeName(value)) || (typeName(value) === "integer" && types.includes("number")));
   if (left.length === 0 || !left.every((value): value is Scalar => value === null || ["string", "boolean"].includes(typeof value) || Number.isSafeInteger(value))) {
@@ -241,8 +241,8 @@ function choice(schema: Schema, values: readonly unknown[], keyword: string, poi
   return { kind: "enum", values: left, extra };
 }
 
-/** Throws if a keyword is there that is neither among `keywords` nor an annotation; those of `x-` are passed on. */
-function only(schema: Schema, keywords: readonly string[], pointer: string): Extra {
+/** Returns the `x-` keywords. Throws for others that are not in `keywords` or annotations. */
+function checkKeywords(schema: Schema, keywords: readonly string[], pointer: string): Extra {
   const extra: Record<string, unknown> = {};
   for (const keyword of Object.keys(schema)) {
     if (keyword.startsWith("x-")) extra[keyword] = schema[keyword];
@@ -251,7 +251,7 @@ function only(schema: Schema, keywords: readonly string[], pointer: string): Ext
   return extra;
 }
 
-/** What of `schema` is about one of its types. */
+/** `schema` without the keywords of types other than `type`. */
 function forType(schema: Schema, type: unknown): Schema {
   const about: Record<string, readonly string[]> = {
     string: ["minLength", "maxLength", "pattern", "format"],
@@ -265,8 +265,8 @@ function forType(schema: Schema, type: unknown): Schema {
   return Object.fromEntries(Object.entries(schema).filter(([keyword]) => own.includes(keyword) || !others.has(keyword)));
 }
 
-/** Whether no value is of two of these shapes, by its type alone. */
-function apart(shapes: readonly Shape[]): boolean {
+/** Whether the JSON types of these shapes are disjoint, so that a value matches at most one. */
+function areDisjoint(shapes: readonly Shape[]): boolean {
   const kinds = shapes.flatMap((shape): string[] => {
     switch (shape.kind) {
       case "enum":
@@ -291,7 +291,7 @@ function typeName(value: unknown): string {
   return Number.isInteger(value) ? "integer" : typeof value;
 }
 
-function whole(schema: Schema, keyword: string, pointer: string): number | undefined {
+function integerKeyword(schema: Schema, keyword: string, pointer: string): number | undefined {
   const value = schema[keyword];
   if (value === undefined || Number.isSafeInteger(value)) return value as number | undefined;
   throw new Unexpressed(keyword, pointer);

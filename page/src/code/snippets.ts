@@ -1,4 +1,4 @@
-/** The request on screen as programs. Pure: what is on screen comes in, text comes out. */
+/** Generates programs for the current request. Pure functions from the page's state to text. */
 
 import type { RequestFields } from "../request/body";
 import { bodyFromFiles, calls, PYTHON_READER, TYPESCRIPT_READER, type PictureFile } from "./pictures";
@@ -8,20 +8,20 @@ import { zodModels } from "./zod";
 export interface OnScreen {
   /** Address of the API, with /v1. */
   url: string;
-  /** Whether the server wants a key; it is never shown, its place is. */
+  /** Whether the server requires a key; programs read it from the environment. */
   withKey: boolean;
   fields: RequestFields;
-  /** The body as it is sent, indented: with the schema's own digits. */
+  /** The indented JSON body; numbers of the schema keep their digits. */
   body: string;
-  /** The pictures that `fields` and `body` have marks for. */
+  /** Pictures with marks in `fields` and `body`. */
   files: readonly PictureFile[];
-  /** The schema, where the constraint is one: read, and as it is written. */
+  /** The schema, if the constraint is one: parsed, and as text. */
   schema: { value: unknown; text: string } | null;
 }
 
 export interface Snippet {
   code: string;
-  /** What is to be said about it; "" for nothing. */
+  /** A remark for the user; "": none. */
   note: string;
 }
 
@@ -111,7 +111,7 @@ function typescriptFields({ fields, schema }: OnScreen, root: string | null): st
   const plain = Object.entries(rest).map(([name, value]) => `${name}: ${JSON.stringify(value)}`);
   const said = `messages: [\n${messages.map(({ role, content }) => `    { role: ${JSON.stringify(role)}, content: ${JSON.stringify(content)} },\n`).join("")}  ]`;
   const own = { ...(confidence && { confidence }), ...(spans && { spans }), ...(!schema && response_format ? { response_format } : {}) };
-  // What OpenAI's types do not know is spread in.
+  // Fields that OpenAI's types do not have are spread in.
   const extra = Object.keys(own).length ? [`...(${JSON.stringify(own)} as object)`] : [];
   return [...plain, said, ...(schema ? [`response_format: ${typescriptFormat(response_format, root)}`] : []), ...extra];
 }
@@ -134,7 +134,7 @@ function typescriptEnd(models: Written | null, whole: boolean, confidence: boole
   return [`console.log(${shown});`, ...(confidence ? ['console.log((completion.choices[0] as { confidence?: unknown } | undefined)?.confidence);'] : [])];
 }
 
-/** JSON is TypeScript, but for the one name that means something else, and for numbers that it would round. */
+/** JSON is valid TypeScript, except for the key `__proto__`; large numbers are rounded. */
 function typescriptValue(text: string): string {
   return text.includes("__proto__") ? `JSON.parse(${JSON.stringify(text)})` : text;
 }

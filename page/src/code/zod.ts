@@ -1,4 +1,4 @@
-/** A schema as the Zod (4) schemas that it would come from. */
+/** Generates Zod 4 schemas for a JSON Schema. */
 
 import { ALL_KEYS, type Written } from "./pydantic";
 import { modelsOf, Unexpressed, type Extra, type Field, type Model, type Models, type Shape } from "./shape";
@@ -21,7 +21,7 @@ export function zodModels(schema: unknown): Written {
   };
 }
 
-/** Names that the code around the schemas has for itself. */
+/** The name of a schema's constant; avoids names that the program itself uses. */
 function nameFor(name: string): string {
   return ["OpenAI", "Object", "Array", "String", "Number", "Boolean", "JSON", "RegExp"].includes(name) ? `${name}Model` : name;
 }
@@ -40,7 +40,7 @@ class Writer {
     let text = this.#text(field.shape, field.description);
     if (!field.required) text += ".optional()";
     const key = /^[A-Za-z_$][\w$]*$/.test(field.key) ? field.key : JSON.stringify(field.key);
-    // A getter is read later, when the schema that it names is there.
+    // A getter is evaluated later, when the schema that it refers to is defined.
     return this.#namesLater(field.shape) ? `get ${key}() { return ${text}; }` : `${key === "__proto__" ? '["__proto__"]' : key}: ${text}`;
   }
 

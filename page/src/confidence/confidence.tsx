@@ -1,4 +1,4 @@
-/** How sure the model was of each value of the answer, and which of them the prompt says. */
+/** The model's probability of each value of the answer, and which values are quotes. */
 
 import { useSignal } from "@preact/signals";
 
@@ -6,24 +6,24 @@ import { goToSpan } from "../request/prompt";
 import { answerConfidence, confidenceWanted, constraintKind, goToPointer, schema, type ConfidenceEntry } from "../state";
 import { plural, probability } from "../ui/number";
 import { placeInSchema } from "./place";
-import { lookedAt, quotes, stillThere } from "./quotes";
+import { lookedAt, quotes, isUnchanged } from "./quotes";
 import "./confidence.css";
 
-/** Values that are shown at first, and with each press of "more". */
+/** Number of values shown at first, and added by each click on "Show more". */
 const PAGE = 100;
-/** Alternatives that are shown without being asked for. */
-const FEW = 3;
-/** Below this share of what the model wanted to say, the schema lacks something. */
+/** Number of alternatives shown at first. */
+const FIRST_ALTERNATIVES = 3;
+/** Below this mass, the schema lacks what the model wanted to write. */
 const LOW_MASS = 0.5;
 
 export function ConfidencePanel() {
   const entries = answerConfidence.value;
-  if (entries === null) return <Nothing />;
+  if (entries === null) return <Placeholder />;
   if (entries.length === 0) return <p class="quiet">The answer has no values.</p>;
   return <Values entries={entries} />;
 }
 
-function Nothing() {
+function Placeholder() {
   const free = constraintKind.value === "none";
   const why = free
     ? "Free text has no values. Choose a schema, a regular expression or a grammar."
@@ -46,7 +46,7 @@ function Values({ entries }: { entries: readonly ConfidenceEntry[] }) {
   const leastFirst = useSignal(false);
   const shown = useSignal(PAGE);
   const order = leastFirst.value ? [...entries].sort((a, b) => a.probability - b.probability) : entries;
-  const changed = [...quotes.value.values()].some((span) => !stillThere(span));
+  const changed = [...quotes.value.values()].some((span) => !isUnchanged(span));
   return (
     <div class="confidence">
       <div class="confidence-tools">
@@ -79,14 +79,14 @@ function Value({ entry }: { entry: ConfidenceEntry }) {
   return (
     <li class={lookedAt.value === pointer && quote ? "value looked-at" : "value"} onPointerEnter={look} onPointerLeave={leave} onFocusIn={look} onFocusOut={leave}>
       <div class="value-head">
-        <Where entry={entry} />
-        <Said told={entry} />
+        <ValueName entry={entry} />
+        <ChoiceText choice={entry} />
         <strong>{probability(entry.probability)}</strong>
       </div>
       <Bar share={entry.probability} />
       <Alternatives entry={entry} />
       <Notes entry={entry} />
-      {quote && stillThere(quote) && (
+      {quote && isUnchanged(quote) && (
         <button type="button" class="small" onClick={() => goToSpan(quote)}>
           Show the quote in the prompt
         </button>
@@ -95,8 +95,8 @@ function Value({ entry }: { entry: ConfidenceEntry }) {
   );
 }
 
-/** The value's name; with a schema it leads to the place there. */
-function Where({ entry }: { entry: ConfidenceEntry }) {
+/** The value's name; with a schema, a link to its subschema. */
+function ValueName({ entry }: { entry: ConfidenceEntry }) {
   const { pointer } = entry;
   const name = pointer || "the answer";
   const root = schema.value;
@@ -108,19 +108,19 @@ function Where({ entry }: { entry: ConfidenceEntry }) {
   );
 }
 
-type Told = NonNullable<ConfidenceEntry["alternatives"]>[number];
+type Choice = NonNullable<ConfidenceEntry["alternatives"]>[number];
 
-/** What was chosen, or could have been, in JSON or in words. */
-function said(told: ConfidenceEntry | Told): string {
-  if ("value" in told) return JSON.stringify(told.value);
-  if ("next" in told) return told.next === null ? "ends here" : typeof told.next === "number" ? `goes on with item ${told.next}` : `goes on with ${JSON.stringify(told.next)}`;
-  if ("type" in told) return `another ${told.type}`;
-  if ("other" in told) return plural(told.other!, "other");
+/** Text for a chosen value or an alternative: JSON or a description. */
+function textOf(choice: ConfidenceEntry | Choice): string {
+  if ("value" in choice) return JSON.stringify(choice.value);
+  if ("next" in choice) return choice.next === null ? "ends here" : typeof choice.next === "number" ? `goes on with item ${choice.next}` : `goes on with ${JSON.stringify(choice.next)}`;
+  if ("type" in choice) return `another ${choice.type}`;
+  if ("other" in choice) return plural(choice.other!, "other");
   return "all that is in it";
 }
 
-function Said({ told }: { told: ConfidenceEntry | Told }) {
-  return "value" in told ? <code>{said(told)}</code> : <span>{said(told)}</span>;
+function ChoiceText({ choice }: { choice: ConfidenceEntry | Choice }) {
+  return "value" in choice ? <code>{textOf(choice)}</code> : <span>{textOf(choice)}</span>;
 }
 
 function Bar({ share }: { share: number }) {
@@ -136,23 +136,23 @@ function Alternatives({ entry }: { entry: ConfidenceEntry }) {
   if (others.length === 0) return null;
   return (
     <>
-      <AlternativeList others={others.slice(0, FEW)} label={`In place of ${said(entry)}`} />
-      {others.length > FEW && (
+      <AlternativeList others={others.slice(0, FIRST_ALTERNATIVES)} label={`In place of ${textOf(entry)}`} />
+      {others.length > FIRST_ALTERNATIVES && (
         <details>
-          <summary>{plural(others.length - FEW, "more alternative")}</summary>
-          <AlternativeList others={others.slice(FEW)} label={`Also in place of ${said(entry)}`} />
+          <summary>{plural(others.length - FIRST_ALTERNATIVES, "more alternative")}</summary>
+          <AlternativeList others={others.slice(FIRST_ALTERNATIVES)} label={`Also in place of ${textOf(entry)}`} />
         </details>
       )}
     </>
   );
 }
 
-function AlternativeList({ others, label }: { others: readonly Told[]; label: string }) {
+function AlternativeList({ others, label }: { others: readonly Choice[]; label: string }) {
   return (
     <ul class="alternatives" aria-label={label}>
       {others.map((other) => (
-        <li key={said(other)}>
-          <Said told={other} />
+        <li key={textOf(other)}>
+          <ChoiceText choice={other} />
           <Bar share={other.probability} />
           <span>{probability(other.probability)}</span>
         </li>

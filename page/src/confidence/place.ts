@@ -1,9 +1,9 @@
-/** From a place in an answer to the place in its schema that speaks of it. Both are JSON Pointers (RFC 6901). */
+/** From a value in an answer to its subschema. Both are given by JSON Pointers (RFC 6901). */
 
 import { escaped, segmentsOf } from "../ui/pointer";
 
-/** Subschemas that are looked at for one step: `$ref` may lead round in circles. */
-const MOST = 500;
+/** Maximum number of subschemas examined for one step, since `$ref` may be cyclic. */
+const MAX_PLACES = 500;
 const BRANCHES = ["allOf", "anyOf", "oneOf"];
 const SINGLE = ["if", "then", "else"];
 
@@ -13,13 +13,13 @@ interface Place {
 }
 
 /**
- * Where `schema` describes the value at `pointer` of an answer: of several such places one that takes `value`, if
- * it is given. Goes as far as the schema says what stands there.
+ * Pointer to the subschema of the value at `pointer` in an answer. Of several subschemas, one that
+ * allows `value`, if given. Stops at the deepest subschema that exists.
  */
 export function placeInSchema(schema: unknown, pointer: string, value?: unknown): string {
   let places: Place[] = [{ pointer: "", schema }];
   for (const step of segmentsOf(pointer)) {
-    const next = expanded(places, schema).flatMap((place) => stepped(place, step));
+    const next = expanded(places, schema).flatMap((place) => childPlaces(place, step));
     if (next.length === 0) break;
     places = next;
   }
@@ -27,12 +27,12 @@ export function placeInSchema(schema: unknown, pointer: string, value?: unknown)
   return (takes ?? places[0]!).pointer;
 }
 
-/** The places and all that hold beside or in place of them: branches, and what `$ref` leads to. */
+/** The places, their branches, and targets of `$ref`. */
 function expanded(places: readonly Place[], root: unknown): Place[] {
   const found = [...places];
   const seen = new Set(found.map(({ pointer }) => pointer));
-  for (let at = 0; at < found.length && found.length < MOST; at++) {
-    for (const place of besides(found[at]!, root)) {
+  for (let at = 0; at < found.length && found.length < MAX_PLACES; at++) {
+    for (const place of relatedPlaces(found[at]!, root)) {
       if (seen.has(place.pointer)) continue;
       seen.add(place.pointer);
       found.push(place);
@@ -41,46 +41,46 @@ function expanded(places: readonly Place[], root: unknown): Place[] {
   return found;
 }
 
-function besides(place: Place, root: unknown): Place[] {
-  const found = [...BRANCHES.flatMap((keyword) => below(place, keyword).flatMap((list) => items(list))), ...SINGLE.flatMap((keyword) => below(place, keyword))];
+function relatedPlaces(place: Place, root: unknown): Place[] {
+  const found = [...BRANCHES.flatMap((keyword) => child(place, keyword).flatMap((list) => items(list))), ...SINGLE.flatMap((keyword) => child(place, keyword))];
   const reference = isObject(place.schema) ? place.schema["$ref"] : undefined;
-  if (typeof reference === "string") found.push(...referred(reference, root));
+  if (typeof reference === "string") found.push(...referenceTarget(reference, root));
   return found;
 }
 
-/** References into the same document by JSON Pointer; others lead nowhere here. */
-function referred(reference: string, root: unknown): Place[] {
+/** Target of a reference by JSON Pointer into the same document; other references are ignored. */
+function referenceTarget(reference: string, root: unknown): Place[] {
   if (reference !== "#" && !reference.startsWith("#/")) return [];
   let place: Place = { pointer: "", schema: root };
   for (const step of segmentsOf(decoded(reference.slice(1)))) {
-    const [next] = below(place, step);
+    const [next] = child(place, step);
     if (!next) return [];
     place = next;
   }
   return [place];
 }
 
-/** What a schema says of a member or an item of its value. */
-function stepped(place: Place, step: string): Place[] {
-  const named = below(place, "properties").flatMap((properties) => below(properties, step));
-  const matching = below(place, "patternProperties").flatMap((patterns) => Object.keys(patterns.schema as object).flatMap((pattern) => (matches(pattern, step) ? below(patterns, pattern) : [])));
+/** Subschemas of a schema for a member or an item of its value. */
+function childPlaces(place: Place, step: string): Place[] {
+  const named = child(place, "properties").flatMap((properties) => child(properties, step));
+  const matching = child(place, "patternProperties").flatMap((patterns) => Object.keys(patterns.schema as object).flatMap((pattern) => (matches(pattern, step) ? child(patterns, pattern) : [])));
   if (named.length + matching.length > 0) return [...named, ...matching];
-  const first = below(place, "prefixItems").flatMap((list) => below(list, step));
+  const first = child(place, "prefixItems").flatMap((list) => child(list, step));
   if (first.length > 0) return first;
   const others = /^\d+$/.test(step) ? ["items", "additionalProperties"] : ["additionalProperties"];
-  return others.flatMap((keyword) => below(place, keyword)).slice(0, 1);
+  return others.flatMap((keyword) => child(place, keyword)).slice(0, 1);
 }
 
-function below({ pointer, schema }: Place, step: string): Place[] {
+function child({ pointer, schema }: Place, step: string): Place[] {
   if (typeof schema !== "object" || schema === null || !Object.hasOwn(schema, step)) return [];
   return [{ pointer: `${pointer}/${escaped(step)}`, schema: (schema as Record<string, unknown>)[step] }];
 }
 
 function items(place: Place): Place[] {
-  return Array.isArray(place.schema) ? place.schema.flatMap((_, index) => below(place, String(index))) : [];
+  return Array.isArray(place.schema) ? place.schema.flatMap((_, index) => child(place, String(index))) : [];
 }
 
-/** Whether `type`, `enum` and `const` take a value that is no object or array. */
+/** Whether `type`, `enum` and `const` allow a value that is not an object or array. */
 function taken(schema: unknown, value: unknown): boolean {
   if (!isObject(schema)) return schema === true;
   if (Object.hasOwn(schema, "const")) return schema["const"] === value;

@@ -1,14 +1,14 @@
-/** Values of the answer that stand in the prompt, and their marks there. */
+/** Values of the answer that are quotes from the prompt, and their highlights there. */
 
 import { computed, effect, signal } from "@preact/signals";
 
 import { askedTexts, textsOnScreen } from "../request/actions";
 import { answerConfidence, answerNumber, answerSpans, promptHighlights, type Span } from "../state";
 
-/** The pointer of the value that is looked at; null: none. */
+/** Pointer of the value under the mouse or focus; null: none. */
 export const lookedAt = signal<string | null>(null);
 
-/** By the value's pointer. */
+/** Positions of quotes in the prompt, by the value's pointer. */
 export const quotes = computed(() => {
   const found = new Map<string, Span>();
   for (const { pointer, span } of answerConfidence.value ?? []) if (span) found.set(pointer, span);
@@ -16,19 +16,19 @@ export const quotes = computed(() => {
   return found;
 });
 
-/** Whether the text that a quote was found in is still the one on screen. */
-export function stillThere({ part }: Span): boolean {
+/** Whether the text that contains the quote is unchanged since the request. */
+export function isUnchanged({ part }: Span): boolean {
   return askedTexts.value.get(part) === textsOnScreen.value.get(part);
 }
 
-// What was looked at is gone with its answer.
+// A new answer clears the selection.
 effect(() => {
   void answerNumber.value;
   lookedAt.value = null;
 });
-// The quote that is looked at is marked, or else all of them.
+// Highlights the selected quote, or all quotes if none is selected.
 effect(() => {
-  const all = [...quotes.value].filter(([, span]) => stillThere(span));
+  const all = [...quotes.value].filter(([, span]) => isUnchanged(span));
   const chosen = all.filter(([pointer]) => pointer === lookedAt.value);
   promptHighlights.value = (chosen.length ? chosen : all).map(([pointer, span]) => ({ ...span, label: pointer || "the answer" }));
 });

@@ -1,4 +1,4 @@
-/** Completion and hints of JSON Schema in the editor. */
+/** Completion and hints for JSON Schema in the editor. */
 
 import { snippetCompletion, type Completion, type CompletionContext, type CompletionResult } from "@codemirror/autocomplete";
 import { syntaxTree } from "@codemirror/language";
@@ -6,15 +6,15 @@ import type { EditorState } from "@codemirror/state";
 import { hoverTooltip, type Tooltip } from "@codemirror/view";
 import type { SyntaxNode } from "@lezer/common";
 
-import { DOES, FORMATS, isSchemaAt, KEYWORDS, TYPES } from "./keywords";
+import { DESCRIPTIONS, FORMATS, isSchemaAt, KEYWORDS, TYPES } from "./keywords";
 import { nameOf, pathAt } from "./pointers";
 
-// Labels have the quotes: what was typed is compared with them, and it begins with one.
+// Labels include the quotes, since they are compared with the typed text, which has them.
 const keywords: readonly Completion[] = KEYWORDS.map(({ name, value, does }, order) =>
   snippetCompletion(`"${escaped(name)}": ${escaped(value).replace("|", "${}")}`, { label: `"${name}"`, displayLabel: name, info: does, type: "property", boost: -order }),
 );
 
-/** For CodeMirror: what may be written at the cursor. */
+/** Completion source for CodeMirror. */
 export function completeSchema(context: CompletionContext): CompletionResult | null {
   const word = context.matchBefore(/"?[\w$/#-]*/);
   if (!word || (word.from === word.to && !context.explicit)) return null;
@@ -23,17 +23,17 @@ export function completeSchema(context: CompletionContext): CompletionResult | n
   const property = valueOf(node, word.from);
   if (property) return valuesFor(state, property, word.from, endOf(state, pos));
   if (!isNameExpected(state, node, word.from)) return null;
-  // Inside a name the object's own path counts, without the name that is being written.
+  // Inside a name, use the path of the object, without the incomplete name.
   const object = enclosing(node, "Object");
   if (!object || !isSchemaAt(pathAt(state, object.from + 1))) return null;
   return { from: word.from, to: endOf(state, pos), options: keywords, validFor: /^"?[\w$-]*$/ };
 }
 
-/** What a keyword does, where the mouse rests on it. */
+/** The description of a keyword, shown when the mouse hovers over it. */
 export const keywordHints = hoverTooltip((view, position, side): Tooltip | null => {
   const node = syntaxTree(view.state).resolveInner(position, side);
   if (node.name !== "PropertyName" || !node.parent) return null;
-  const does = DOES.get(nameOf(view.state, node.parent));
+  const does = DESCRIPTIONS.get(nameOf(view.state, node.parent));
   if (!does || !isSchemaAt(pathAt(view.state, node.from).slice(0, -1))) return null;
   return {
     pos: node.from,
@@ -51,7 +51,7 @@ function escaped(text: string): string {
   return text.replace(/[$#{}\\]/g, (sign) => (sign === "$" || sign === "#" ? sign : `\\${sign}`));
 }
 
-/** Where a completion ends: behind the quote that was closed by itself. */
+/** End of a completion: after the closing quote that the editor has inserted. */
 function endOf(state: EditorState, position: number): number {
   return state.sliceDoc(position, position + 1) === '"' ? position + 1 : position;
 }
@@ -61,7 +61,7 @@ function enclosing(node: SyntaxNode | null, name: string): SyntaxNode | null {
   return node;
 }
 
-/** The property whose value is being written at `from`, directly or in a list. */
+/** The property whose value is being typed at `from`, directly or in a list. */
 function valueOf(node: SyntaxNode, from: number): SyntaxNode | null {
   for (let at: SyntaxNode | null = node; at; at = at.parent) {
     if (at.name === "Object") return null;

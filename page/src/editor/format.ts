@@ -1,8 +1,8 @@
-/** JSON laid out anew. Literals stay as they are written: numbers keep all their digits. */
+/** Formats JSON. Literals are not changed: numbers keep all their digits. */
 
 const WIDTH = 90;
 
-/** `text` indented by two, with what fits on a line on one line. Throws `SyntaxError` where it is no JSON. */
+/** `text` indented by two; short values stay on one line. Throws `SyntaxError` for invalid JSON. */
 export function formatted(text: string): string {
   JSON.parse(text);
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g)!;
@@ -38,7 +38,7 @@ export function formatted(text: string): string {
   return out.join("");
 }
 
-/** An object that has objects inside is easier to read over several lines, however short. */
+/** Objects that contain objects are easier to read on several lines, even short ones. */
 function holdsObjects(tokens: readonly string[], start: number, end: number): boolean {
   for (let at = start + 1; at < end; at++) if (tokens[at] === "{") return true;
   return false;
@@ -54,7 +54,7 @@ function endsOf(tokens: readonly string[]): Map<number, number> {
   return ends;
 }
 
-/** Characters before each token where all stands on one line. */
+/** Number of characters before each token if everything is on one line. */
 function widthsBefore(tokens: readonly string[]): number[] {
   let width = 0;
   return tokens.map((token) => {

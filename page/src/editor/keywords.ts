@@ -1,9 +1,9 @@
-/** What each keyword of JSON Schema does, in a line: completion and hints say it. */
+/** Descriptions of the keywords of JSON Schema, for completion and hints. */
 
 export interface Keyword {
   name: string;
   does: string;
-  /** What is written behind the name; `|` is where the cursor goes. */
+  /** Text inserted after the name; `|` marks the position of the cursor. */
   value: string;
 }
 
@@ -59,7 +59,7 @@ export const KEYWORDS: readonly Keyword[] = [
   keyword("x-choice", '"exact"|', "The whole value is sampled by the probability of its text."),
 ];
 
-export const DOES: ReadonlyMap<string, string> = new Map(KEYWORDS.map(({ name, does }) => [name, does]));
+export const DESCRIPTIONS: ReadonlyMap<string, string> = new Map(KEYWORDS.map(({ name, does }) => [name, does]));
 
 export const TYPES = ["string", "number", "integer", "boolean", "null", "object", "array"];
 export const FORMATS = [
@@ -84,12 +84,12 @@ export const FORMATS = [
   "regex",
 ];
 
-/** Keywords whose value has schemas by name, and those whose value is a list of schemas. */
+/** Keywords with schemas by name, with a list of schemas, and with one schema. */
 const BY_NAME = new Set(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"]);
 const LISTS = new Set(["anyOf", "oneOf", "allOf", "prefixItems"]);
 const SINGLE = new Set(["items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else", "unevaluatedItems", "unevaluatedProperties"]);
 
-/** Whether a schema stands at the end of `path`, from the root: a member may be called "properties", too. */
+/** Whether `path` from the root leads to a schema; a member may be called "properties", too. */
 export function isSchemaAt(path: readonly string[]): boolean {
   let at = 0;
   while (at < path.length) {

@@ -1,4 +1,4 @@
-/** How the editor looks: the page's own colours, in both themes. */
+/** The editor's theme: the page's own colours, light and dark. */
 
 import { HighlightStyle } from "@codemirror/language";
 import { EditorView } from "@codemirror/view";

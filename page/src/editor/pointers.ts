@@ -1,4 +1,4 @@
-/** From JSON Pointers (RFC 6901) to places in the text, and back. */
+/** From JSON Pointers (RFC 6901) to positions in the text, and back. */
 
 import { ensureSyntaxTree, syntaxTree } from "@codemirror/language";
 import type { EditorState } from "@codemirror/state";
@@ -6,8 +6,8 @@ import type { SyntaxNode } from "@lezer/common";
 
 import { segmentsOf } from "../ui/pointer";
 
-/** Milliseconds that reading the rest of a long text may take before a place in it is told. */
-const PATIENCE = 100;
+/** Maximum milliseconds for parsing the rest of a long text, to find a position. */
+const PARSE_TIMEOUT_MS = 100;
 const VALUES = new Set(["Object", "Array", "String", "Number", "True", "False", "Null"]);
 
 export interface Range {
@@ -15,10 +15,10 @@ export interface Range {
   to: number;
 }
 
-/** The value at `pointer`, or the deepest one on the way there. For a member of an object its name is
- * included. Null where the text has no value at all. */
+/** Range of the value at `pointer`, or of its deepest existing parent. The range of a member
+ * includes its name. Null if the text has no value. */
 export function rangeOf(state: EditorState, pointer: string): Range | null {
-  const tree = ensureSyntaxTree(state, state.doc.length, PATIENCE) ?? syntaxTree(state);
+  const tree = ensureSyntaxTree(state, state.doc.length, PARSE_TIMEOUT_MS) ?? syntaxTree(state);
   let node = valueIn(tree.topNode);
   if (!node) return null;
   let range: Range = node;
@@ -33,7 +33,7 @@ export function rangeOf(state: EditorState, pointer: string): Range | null {
   return { from: range.from, to: range.to };
 }
 
-/** Names and numbers on the way from the root to the object or array around `position`. */
+/** Names and indices on the path from the root to the object or array around `position`. */
 export function pathAt(state: EditorState, position: number): string[] {
   let node: SyntaxNode | null = syntaxTree(state).resolveInner(position, -1);
   const path: string[] = [];
@@ -45,7 +45,7 @@ export function pathAt(state: EditorState, position: number): string[] {
   return path;
 }
 
-/** The name of a property, its escapes read. */
+/** The name of a property, unescaped. */
 export function nameOf(state: EditorState, property: SyntaxNode): string {
   const name = property.getChild("PropertyName");
   return name ? unquoted(state.sliceDoc(name.from, name.to)) : "";
@@ -65,7 +65,7 @@ function valueIn(node: SyntaxNode): SyntaxNode | null {
   return found;
 }
 
-/** The last member of that name: it is the one that JSON's readers keep. */
+/** The last member with this name, which is the one that JSON parsers keep. */
 function member(state: EditorState, object: SyntaxNode, name: string): SyntaxNode | null {
   let found: SyntaxNode | null = null;
   for (let child = object.firstChild; child; child = child.nextSibling) {

@@ -1,4 +1,4 @@
-/** The editor of schemas: CodeMirror, with what the server says marked in the text. */
+/** The schema editor: CodeMirror, with the server's errors and warnings marked in the text. */
 
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
@@ -84,8 +84,8 @@ function extensions(): Extension {
   ];
 }
 
-/** Typing over a selection. Left to the browser, it merges lines and gives them an inline style, which the page's
- * policy forbids and reports. */
+/** Replaces a selection by typed text. The browser itself would merge the lines and give them an
+ * inline style, which the page's content security policy forbids and reports. */
 const typeOver = EditorView.domEventHandlers({
   beforeinput(event, view) {
     const { from, to, empty } = view.state.selection.main;
@@ -98,20 +98,20 @@ const typeOver = EditorView.domEventHandlers({
   },
 });
 
-/** Characters of a line that are laid out without a pause. */
+/** Maximum characters of a line that CodeMirror lays out without a noticeable pause. */
 const LONG_LINE = 5000;
 
-/** A schema on one line is pasted as several: a line of 100,000 characters takes seconds to lay out. */
+/** Formats a pasted schema with a long line: one of 100,000 characters takes seconds to lay out. */
 function inLines(text: string): string {
   if (!text.split("\n").some((line) => line.length > LONG_LINE)) return text;
   try {
     return formatted(text);
   } catch {
-    return text; // no JSON, or a part of one
+    return text; // not JSON, or only a part of it
   }
 }
 
-/** Takes over a text that came from elsewhere: an example, a link, the formatter. */
+/** Shows a text that was set elsewhere: by an example, a link or the formatter. */
 function follow(view: EditorView, text: string): void {
   const { doc } = view.state;
   if (doc.length === text.length && doc.toString() === text) return;
@@ -119,7 +119,7 @@ function follow(view: EditorView, text: string): void {
 }
 
 const syntaxErrors = jsonParseLinter();
-/** Without it a text that has not changed would not be looked at again. */
+/** Makes the linter run again when the problems have changed, but not the text. */
 const problemsChanged = StateEffect.define<null>();
 
 function diagnose(view: EditorView): Diagnostic[] {
@@ -133,7 +133,7 @@ function diagnose(view: EditorView): Diagnostic[] {
     .map(({ pointer, message, severity }) => ({ ...firstLine(view, rangeOf(view.state, pointer)), message, severity }));
 }
 
-/** Of a long value the first line is marked: a wave under a whole page points at nothing. */
+/** The first line of `range`, for the mark of a problem: a mark under a page shows no place. */
 function firstLine(view: EditorView, range: { from: number; to: number } | null) {
   const { from, to } = range ?? { from: 0, to: view.state.doc.length };
   return { from, to: Math.min(to, view.state.doc.lineAt(from).to) };

@@ -1,11 +1,11 @@
-/** Which part of a drawing a window shows. Lengths are in pixels, of the screen or of the drawing. */
+/** The camera: the part of a drawing in a window. Lengths are pixels of the screen or drawing. */
 
 export interface Size {
   width: number;
   height: number;
 }
 
-/** A point of the drawing is shown at `scale` times its place, plus `x` and `y`. */
+/** A point of the drawing appears at its coordinates times `scale`, plus `x` and `y`. */
 export interface Camera {
   x: number;
   y: number;
@@ -14,11 +14,11 @@ export interface Camera {
 
 export const SMALLEST = 0.0005;
 export const LARGEST = 4;
-/** Below this the drawing's text cannot be read. */
+/** Minimum scale at which the drawing's text can be read. */
 export const READABLE = 0.8;
 const MARGIN = 16;
 
-/** All of the drawing, no larger than it was drawn. */
+/** The camera that shows the whole drawing, at a scale of at most 1. */
 export function fit(drawing: Size, window: Size): Camera {
   const scale = bounded(Math.min(1, (window.width - 2 * MARGIN) / drawing.width, (window.height - 2 * MARGIN) / drawing.height));
   return {
@@ -28,7 +28,7 @@ export function fit(drawing: Size, window: Size): Camera {
   };
 }
 
-/** The top of the drawing, as wide as it can be read: where people begin to look. */
+/** The first camera of a drawing: all of it if it is readable, else its top at a readable scale. */
 export function opening(drawing: Size, window: Size, start: { x: number; y: number }): Camera {
   const whole = fit(drawing, window);
   if (whole.scale >= READABLE) return whole;
@@ -40,15 +40,15 @@ export function moved(camera: Camera, dx: number, dy: number): Camera {
   return { ...camera, x: camera.x + dx, y: camera.y + dy };
 }
 
-/** `factor` times as large; the point of the window at (x, y) keeps its place. */
+/** The scale times `factor`; the point of the window at (x, y) stays in place. */
 export function zoomed(camera: Camera, factor: number, x: number, y: number): Camera {
   const scale = bounded(camera.scale * factor);
   const by = scale / camera.scale;
   return { scale, x: x - (x - camera.x) * by, y: y - (y - camera.y) * by };
 }
 
-/** Shows the place at (x, y), large enough to be read, with as much of the drawing around it as there is room for. As
- * it was where the place is well in sight already. */
+/** The camera that shows the point (x, y) at a readable scale, in the middle of the window if possible.
+ * Unchanged if the point is readable already and not near an edge. */
 export function showing(camera: Camera, drawing: Size, window: Size, x: number, y: number): Camera {
   const at = { x: x * camera.scale + camera.x, y: y * camera.scale + camera.y };
   const [across, down] = [window.width * 0.12, window.height * 0.12];
@@ -58,13 +58,13 @@ export function showing(camera: Camera, drawing: Size, window: Size, x: number, 
   return { scale, x: around(x * scale, drawing.width * scale, window.width), y: around(y * scale, drawing.height * scale, window.height) };
 }
 
-/** Where a drawing of that length begins, so that the place is in the middle, or as near to it as leaves no room empty. */
+/** Offset of a drawing with that length: `place` is as near to the middle as leaves no room empty. */
 function around(place: number, length: number, room: number): number {
   if (length <= room - 2 * MARGIN) return (room - length) / 2;
   return Math.min(MARGIN, Math.max(room - MARGIN - length, room / 2 - place));
 }
 
-/** Not so far that nothing of the drawing is left in the window. */
+/** The camera, moved as little as needed to keep a part of the drawing in the window. */
 export function kept(camera: Camera, drawing: Size, window: Size): Camera {
   const between = (value: number, length: number, room: number) => Math.max(Math.min(48, room / 2) - length, Math.min(room - Math.min(48, room / 2), value));
   return {
@@ -74,7 +74,7 @@ export function kept(camera: Camera, drawing: Size, window: Size): Camera {
   };
 }
 
-/** On the way from one camera to another, `part` of it done (0 to 1). */
+/** The interpolation between two cameras: `part` is 0 at the first and 1 at the second. */
 export function between(from: Camera, to: Camera, part: number): Camera {
   const mix = (a: number, b: number) => a + (b - a) * part;
   return { scale: mix(from.scale, to.scale), x: mix(from.x, to.x), y: mix(from.y, to.y) };

@@ -73,7 +73,7 @@ function draw(made: Canvas, { graph, index }: Registered): void {
   untracked(() => walk(made));
 }
 
-/** Where the drawing has what a fold at `pointer` became. */
+/** The position of the first way inside the value at `pointer`, or of its fold. */
 function placeUnder(graph: Graph, index: Index, pointer: string) {
   const under = (each: string | null) => each !== null && (each === pointer || each.startsWith(`${pointer}/`));
   const way = graph.ways.find((each) => under(each.pointer) || each.open === pointer);

@@ -1,4 +1,4 @@
-/** What the server says of a schema: what it enforces, what it does not, and how long answers are. */
+/** The server's report on a schema: the fate of its keywords, and the lengths of answers. */
 
 import { signal } from "@preact/signals";
 
@@ -51,7 +51,7 @@ function Facts({ explain }: { explain: Explain }) {
           </dd>
         </div>
         <div>
-          <dt>of it leapt over</dt>
+          <dt>forced share of it</dt>
           <dd>{bytes ? Math.round((100 * forced) / bytes) : 0} %</dd>
         </div>
         <div>
@@ -63,7 +63,7 @@ function Facts({ explain }: { explain: Explain }) {
           <dd>{explain.branch_points.toLocaleString("en")}</dd>
         </div>
         <div>
-          <dt>ways, and those that leap</dt>
+          <dt>ways, ways with leaps</dt>
           <dd>
             {explain.ways.toLocaleString("en")}, {explain.leaps.toLocaleString("en")}
           </dd>
@@ -78,7 +78,7 @@ function Facts({ explain }: { explain: Explain }) {
 
 const counted = signal<{ text: string; model: string; tokens: number } | null>(null);
 
-/** How many tokens the model's tokenizer makes of a text. */
+/** The number of tokens of a text, by the model's tokenizer. */
 function Tokens({ text }: { text: string }) {
   const name = model.value;
   useEffect(() => {

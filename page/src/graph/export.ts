@@ -16,7 +16,7 @@ export function svgText(graph: Graph, title: string): string {
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(drawing)}\n`;
 }
 
-/** The rules of the page's style sheet that the drawing has, with the colours that are on screen. */
+/** The style sheet rules of the drawing, with the colours of the current theme. */
 function pictureStyle(): string {
   const colours = getComputedStyle(document.documentElement);
   return [...document.styleSheets]

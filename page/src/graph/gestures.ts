@@ -1,13 +1,13 @@
-/** Pointers, wheel and keys on the window of a drawing. */
+/** Handlers for pointers, wheel and keys in the window of a drawing. */
 
 import type { View } from "./view";
 
-/** Pixels that a pointer moves before it drags instead of clicking. */
+/** Pixels that a pointer has to move for a drag instead of a click. */
 const SLACK = 4;
 const STEP = 60;
 const ZOOM = 1.25;
 
-/** Returns what takes the listeners away again. */
+/** Adds the listeners; returns a function that removes them. */
 export function listen(element: HTMLElement, view: View, start: () => void): () => void {
   const away = new AbortController();
   const options = { signal: away.signal };
@@ -15,7 +15,7 @@ export function listen(element: HTMLElement, view: View, start: () => void): () 
   element.addEventListener("pointerdown", (event) => drag.down(event), options);
   element.addEventListener("pointermove", (event) => drag.move(event), options);
   for (const name of ["pointerup", "pointercancel"] as const) element.addEventListener(name, (event) => drag.up(event), options);
-  // What ends a drag is no click.
+  // The end of a drag is not a click.
   element.addEventListener("click", (event) => drag.dragged && event.stopImmediatePropagation(), { ...options, capture: true });
   element.addEventListener("wheel", (event) => wheel(event, element, view), { ...options, passive: false });
   element.addEventListener("keydown", (event) => key(event, view, start), options);
@@ -52,7 +52,7 @@ class Drag {
     this.dragged = true;
     const other = [...this.#held].find(([id]) => id !== event.pointerId)?.[1];
     if (other) {
-      // Two fingers: the drawing grows as they part, about the one that rests, and follows their middle.
+      // Two fingers: the scale follows their distance, and the drawing follows their middle.
       const factor = distance(here, other) / Math.max(1, distance(last, other));
       this.view.zoom(factor, (here.x + other.x) / 2, (here.y + other.y) / 2);
       this.view.pan((here.x - last.x) / 2, (here.y - last.y) / 2);
@@ -65,8 +65,8 @@ class Drag {
   }
 }
 
-/** The wheel scrolls the page until the drawing has the focus: nobody is caught in it on the way down. A pinch on a
- * touch pad comes as a wheel with Control, and is always meant for the drawing. */
+/** The wheel scrolls the page unless the drawing has the focus, so scrolling past it does not zoom.
+ * A pinch on a touch pad arrives as a wheel event with Control, and always zooms the drawing. */
 function wheel(event: WheelEvent, element: HTMLElement, view: View): void {
   if (!event.ctrlKey && !element.matches(":focus-within")) return;
   event.preventDefault();

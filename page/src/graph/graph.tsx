@@ -1,4 +1,4 @@
-/** The schema's automaton as a drawing that lights up as the answer walks it. */
+/** The constraint's automaton as a drawing, with the path of the answer highlighted. */
 
 import { constraintKind, schemaSpec } from "../state";
 import { plural } from "../ui/number";
@@ -31,7 +31,7 @@ export function GraphPanel() {
   );
 }
 
-/** How far the walk is; before one, how large the graph is. */
+/** The progress of the walk; before a walk, the size of the graph. */
 function Status() {
   const found = registered.value;
   if (schemaSpec.value === null) return <>The graph is drawn once the constraint is valid.</>;
@@ -43,7 +43,7 @@ function Status() {
     const { states, ways, forced_share: share } = found.graph;
     return (
       <>
-        {plural(states.length, "state")}, {plural(ways.length, "way")}; {Math.round(100 * share)} % of what they spell is leapt over.
+        {plural(states.length, "state")}, {plural(ways.length, "way")}; {Math.round(100 * share)} % of their text is forced.
       </>
     );
   }

@@ -1,4 +1,4 @@
-/** What is where in a graph, by id. */
+/** Lookup tables of a graph: states, ways and their places by id. */
 
 import { lineY } from "./shapes";
 import type { Box, Graph, State, Way } from "./wire";
@@ -6,12 +6,12 @@ import type { Box, Graph, State, Way } from "./wire";
 export interface Index {
   states: Map<string, State>;
   ways: Map<string, Way>;
-  /** By way: its box, and the middle of its line there. */
+  /** By way: the index of its box, and the y coordinate of the middle of its line. */
   lines: Map<string, { box: number; y: number }>;
   boxes: readonly Box[];
-  /** By box, as numbers of routes. */
+  /** By box: the indices of its routes. */
   routes: Map<number, number[]>;
-  /** By state. */
+  /** By state: the ways that leave it, and those that lead to it. */
   leaving: Map<string, Way[]>;
   coming: Map<string, Way[]>;
 }

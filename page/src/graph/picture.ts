@@ -1,4 +1,4 @@
-/** The drawing in the page: SVG nodes for what is in sight, lit up as an answer walks them. */
+/** The drawing in the page: SVG nodes of the visible part, highlighted as an answer passes them. */
 
 import type { Camera, Size } from "./camera";
 import type { Index } from "./index_of";
@@ -6,9 +6,9 @@ import { hitOf, layersOf, lineOutline, nodeOf, outlinesOf, stateWords, wayWords,
 import { changed, NOTHING_PASSED, type Passed } from "./walk";
 import type { Graph } from "./wire";
 
-/** Below this scale there is no text: outlines stand for all. */
+/** Below this scale only outlines are drawn, without text. */
 const DETAILED = 0.35;
-/** What is so far outside, in parts of the window, has its nodes already, or keeps them. */
+/** Distances from the window, in its sizes: nodes are added within NEAR and dropped beyond FAR. */
 const [NEAR, FAR] = [0.5, 1.5];
 
 export class Picture {
@@ -18,7 +18,7 @@ export class Picture {
   /** Items by layer, each with its node while it has one. */
   #layers: { node: SVGElement; items: { item: Item; node: SVGElement | null }[] }[] = [];
   #outlines: SVGElement | null = null;
-  /** By id those of states, ways and routes that are in the page. */
+  /** Nodes in the page of states, ways and routes, by id. */
   readonly #nodes = new Map<string, SVGElement>();
 
   #passed: Passed = NOTHING_PASSED;
@@ -30,7 +30,7 @@ export class Picture {
     this.#place = svg.appendChild(nodeOf(["g", {}, []]) as SVGGElement);
   }
 
-  /** Puts `graph` in place of what was drawn. Its nodes come with the next look. */
+  /** Replaces the drawing by `graph`. The next `look` creates its nodes. */
   draw(graph: Graph, index: Index): void {
     [this.#graph, this.#index, this.#outlines] = [graph, index, null];
     this.#layers = layersOf(graph).map((items) => ({ node: nodeOf(["g", {}, []]), items: items.map((item) => ({ item, node: null })) }));
@@ -40,7 +40,7 @@ export class Picture {
     this.#routes.clear();
   }
 
-  /** Shows what the camera sees. Cost: that of the nodes which come into sight. */
+  /** Shows the camera's view. The cost is that of the nodes that become visible. */
   look(camera: Camera, window: Size): void {
     this.#place.setAttribute("transform", `translate(${camera.x} ${camera.y}) scale(${camera.scale})`);
     if (camera.scale < DETAILED) return this.#showOutlines();
@@ -58,7 +58,7 @@ export class Picture {
     }
   }
 
-  /** Lights up what a walk has passed: changes what differs from the last one. */
+  /** Highlights the path of a walk; updates only what differs from the last one. */
   show(passed: Passed): void {
     const ids = changed(this.#passed, passed);
     const before = this.#routes;
@@ -75,14 +75,14 @@ export class Picture {
     for (const each of [before, id]) if (each !== null) this.#dress(each);
   }
 
-  /** Marks what a search has found. */
+  /** Marks the matches of a search. */
   mark(ids: readonly string[]): void {
     const before = this.#found;
     this.#found = new Set(ids);
     for (const id of new Set([...before, ...ids])) this.#dress(id);
   }
 
-  /** Gives a part of the drawing, and each way in it, its words and its looks. */
+  /** Adds tooltips, pointer areas and classes to a part of the drawing and each way in it. */
   #shown(part: SVGElement): SVGElement {
     for (const node of [part, ...part.querySelectorAll<SVGElement>("[id]")]) {
       if (!node.id) continue;
@@ -103,7 +103,7 @@ export class Picture {
     return null;
   }
 
-  /** Gives a state, way or route the looks that it has now. */
+  /** Updates the classes of a state, way or route, and the count of a way. */
   #dress(id: string): void {
     const node = this.#nodes.get(id);
     if (!node) return;
@@ -117,7 +117,7 @@ export class Picture {
     this.#count(node, id, visits);
   }
 
-  /** How often a way was taken, behind its line, from the second time on. */
+  /** Writes how often a way was taken next to its line, from the second time on. */
   #count(node: SVGElement, id: string, visits: number): void {
     const line = this.#index?.lines.get(id);
     if (!line) return;

@@ -1,8 +1,8 @@
-/** Places in what a constraint was written as: in a schema, and in the text of a regular expression or grammar. */
+/** Places in a constraint's source: a schema, or the text of a regular expression or grammar. */
 
 import { segmentsOf } from "../ui/pointer";
 
-/** Whether a JSON Pointer (RFC 6901) leads to something. */
+/** Whether a JSON Pointer (RFC 6901) leads to a value. */
 export function resolves(value: unknown, pointer: string): boolean {
   let at = value;
   for (const name of segmentsOf(pointer)) {
@@ -12,14 +12,14 @@ export function resolves(value: unknown, pointer: string): boolean {
   return true;
 }
 
-/** In characters (code points): line and column from 1, or a position from 0. */
+/** Line and column from 1, or position from 0, in characters (code points). */
 export interface Place {
   line?: number | null;
   column?: number | null;
   position?: number | null;
 }
 
-/** The place in UTF-16 units, as text fields count. */
+/** The offset of a place in UTF-16 units, as text fields count. */
 export function offsetOf(text: string, { line, column, position }: Place): number {
   const units = (part: string, characters: number) => [...part].slice(0, characters).join("").length;
   if (typeof line !== "number") return units(text, position ?? 0);

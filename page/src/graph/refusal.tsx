@@ -1,4 +1,4 @@
-/** Why the server does not take the constraint on screen, and the way to the place. */
+/** The server's error for the constraint on screen, with a button that shows its place. */
 
 import { mainLane } from "../request/actions";
 import { constraintKind, goToPointer } from "../state";
@@ -33,7 +33,7 @@ export function Refusal({ error }: { error: ServerError & Place }) {
   );
 }
 
-/** Puts the cursor of the text field of that name to a place. */
+/** Selects the character at a place in the text field with that id. */
 function goToText(id: "regex" | "grammar", place: Place): void {
   const field = document.getElementById(id) as HTMLTextAreaElement | null;
   if (!field) return;

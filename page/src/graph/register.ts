@@ -1,4 +1,4 @@
-/** The constraint on screen, registered with the server: its id, what is explained of it, and its graph. */
+/** Registers the constraint on screen with the server, which returns its id, report and graph. */
 
 import { batch, effect, signal, type Signal } from "@preact/signals";
 
@@ -9,9 +9,9 @@ import { indexOf, type Index } from "./index_of";
 import { resolves } from "./place";
 import type { Explain, Graph } from "./wire";
 
-/** Milliseconds without a change after which a constraint is sent. */
+/** Milliseconds without a change until the constraint is sent. */
 const PAUSE = 500;
-/** Problems that are marked in the editor at once. */
+/** Maximum warnings marked in the editor. */
 const MARKED = 200;
 
 export interface GraphOptions {
@@ -21,27 +21,27 @@ export interface GraphOptions {
 
 export interface Registered {
   id: string;
-  /** Null where the constraint is no JSON Schema, or no report could be made. */
+  /** Null if the constraint is not a JSON Schema, or there is an error instead. */
   explain: Explain | null;
-  /** Why there is no report. */
+  /** The error in place of the report; null if there is none. */
   unexplained: string | null;
   graph: Graph;
-  /** Why the graph is empty. */
+  /** The error in place of the graph; null if there is a graph. */
   undrawn: string | null;
   index: Index;
   options: GraphOptions;
 }
 
-/** Some more than people read at once, and few enough to be drawn while they type. */
+/** Default limit: more states than people read at once, few enough to draw while they type. */
 export const FEW_STATES = 400;
 
-/** How the graph is drawn: what of it is unfolded, and how much. */
+/** Options of the graph: pointers of unfolded values, and the maximum number of states. */
 export const graphOptions: Signal<GraphOptions> = signal({ open: [], max_states: FEW_STATES });
-/** What was registered last; it may be older than the constraint on screen. */
+/** The last registered constraint; it may be older than the one on screen. */
 export const registered: Signal<Registered | null> = signal(null);
-/** Why the constraint on screen cannot be registered. */
+/** The error of the last registration; null if there is none. */
 export const refusal: Signal<ServerError | null> = signal(null);
-/** True from a change on until the server has answered. */
+/** True from a change until the server's answer. */
 export const registering = signal(false);
 
 let timer = 0;
@@ -60,20 +60,20 @@ effect(() => {
   if (there) timer = setTimeout(() => void register(), PAUSE);
 });
 
-/** Draws the graph anew with other options. */
+/** Redraws the graph with other options. */
 export function drawWith(options: Partial<GraphOptions>): void {
   graphOptions.value = { ...graphOptions.value, ...options };
   void register();
 }
 
-/** Opens what is folded at `pointer`, or folds it again with all that is open inside. */
+/** Unfolds the value at `pointer`, or folds it again with all unfolded values inside it. */
 export function toggleFold(pointer: string): void {
   const { open } = graphOptions.value;
   const within = (each: string) => each === pointer || each.startsWith(`${pointer}/`);
   drawWith({ open: open.includes(pointer) ? open.filter((each) => !within(each)) : [...open, pointer] });
 }
 
-/** Registers what is on screen. One request at a time: what changes meanwhile is sent after it. */
+/** Registers the constraint on screen. One request at a time: later changes are sent after it. */
 export async function register(): Promise<void> {
   clearTimeout(timer);
   const spec = schemaSpec.peek();
@@ -96,7 +96,7 @@ export async function register(): Promise<void> {
   batch(() => take(outcome, spec.type === "json_schema"));
 }
 
-/** What was open in an earlier schema, and is not in this one. */
+/** Drops the pointers of unfolded values that the current schema does not have. */
 function forgetFolds(): void {
   const { open } = graphOptions.peek();
   const found = schema.peek();
@@ -104,8 +104,8 @@ function forgetFolds(): void {
   if (kept.length < open.length) graphOptions.value = { ...graphOptions.peek(), open: kept };
 }
 
-/** In place of what would have been too much. */
-interface Untold {
+/** Error in place of a report or a graph. */
+interface ErrorObject {
   error: { message: string };
 }
 
@@ -115,7 +115,7 @@ async function send(body: string, options: GraphOptions): Promise<Registered | S
   try {
     const response = await apiFetch("v1/schemas", { method: "POST", body });
     if (!response.ok) return await errorOf(response);
-    const { id, explain, graph } = (await response.json()) as { id: string; explain: Explain | Untold | null; graph: Graph | Untold };
+    const { id, explain, graph } = (await response.json()) as { id: string; explain: Explain | ErrorObject | null; graph: Graph | ErrorObject };
     const drawn = "error" in graph ? EMPTY : graph;
     return {
       id,
@@ -144,7 +144,7 @@ function refused(error: ServerError): SchemaProblem[] {
   return typeof error.pointer === "string" ? [{ pointer: error.pointer, message: error.message, severity: "error" }] : [];
 }
 
-/** What answers are not held to, though the schema may be thought to say it. */
+/** Warnings for relaxed keywords, and for keywords that are not enforced or have no effect. */
 function warned(explain: Explain | null): SchemaProblem[] {
   if (explain === null) return [];
   const relaxed = explain.relaxed.map(({ pointer, reason }) => ({ pointer, message: `Not enforced: ${reason}`, severity: "warning" as const }));

@@ -1,10 +1,10 @@
-/** Places in a graph whose text has what is looked for. */
+/** Text search in a graph. */
 
 import { placeOf, type Index } from "./index_of";
 import type { Graph } from "./wire";
 
-/** Ids of states and ways in the order of the drawing, from its top. Blanks may be written as the
- * drawing has them. */
+/** Ids of the matching states and ways, in the order of the drawing, from its top. A space may be
+ * written as ·, as in the drawing. */
 export function matchesOf(graph: Graph, index: Index, wanted: string): string[] {
   const needle = plain(wanted.trim());
   if (!needle) return [];

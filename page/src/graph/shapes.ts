@@ -1,23 +1,23 @@
-/** The SVG elements of a graph, as the server draws them: where they are, in outline, and as nodes of the page. */
+/** The SVG elements of a graph, drawn by the server: their bounds, outlines, and nodes for the page. */
 
 import type { Box, Element, Graph, State, Way } from "./wire";
 
 const SVG = "http://www.w3.org/2000/svg";
-/** Sizes of the server's drawing, in pixels: of a character, a line of a box, a state with the room around it. */
+/** Sizes in the server's drawing, in pixels: character width, line height of a box, state radius. */
 const ADVANCE = 7.3;
 const LINE = 19;
 const RIM = 13;
-/** Room for an arrow's head beside its line. */
+/** Extra space for the arrow head of a line. */
 const HEAD = 7;
-/** Room for how often a way was taken, beside its box. */
+/** Extra space beside a box for the counts of its ways. */
 const COUNT = 36;
 
-/** The middle of a box's line. */
+/** The y coordinate of the middle of a box's line. */
 export function lineY(box: Box, line: number): number {
   return box.y - box.height / 2 + 4 + (line + 0.5) * LINE;
 }
 
-/** A part of the drawing, with the rectangle that it stays in. */
+/** A part of the drawing, with its bounding rectangle. */
 export interface Item {
   left: number;
   top: number;
@@ -26,7 +26,7 @@ export interface Item {
   svg: Element;
 }
 
-/** The drawing in three layers; what comes later lies above. */
+/** The drawing in three layers, from the bottom up. */
 export function layersOf(graph: Graph): Item[][] {
   return [
     graph.routes.map(({ points, svg }) => {
@@ -42,7 +42,7 @@ export function layersOf(graph: Graph): Item[][] {
   ];
 }
 
-/** The drawing without its texts, for where they could not be read: by class the path of all such elements. */
+/** The drawing without text, for scales at which text is unreadable: one path for each class. */
 export function outlinesOf(graph: Graph): Map<string, string> {
   const paths = new Map<string, string[]>([["line", []], ["frame", []]]);
   const put = (name: string, path: string) => {
@@ -82,12 +82,12 @@ export function nodeOf([tag, attributes, inside]: Element): SVGElement {
   return node;
 }
 
-/** What takes the pointer on a way's line. */
+/** The area of a way's line that reacts to the pointer. */
 export function hitOf(box: Box, y: number): Element {
   return ["rect", { class: "hit", x: box.x - box.width / 2 + 2, y: y - LINE / 2 + 0.5, width: box.width - 4, height: LINE - 1, rx: 4 }, []];
 }
 
-/** A way in words. */
+/** The description of a way, for tooltips and screen readers. */
 export function wayWords(way: Way): string {
   const words = [];
   if (way.kind === "fold") words.push(`folded: ${way.choice}`);
@@ -96,7 +96,7 @@ export function wayWords(way: Way): string {
   return words.join(", then ") || "(nothing)";
 }
 
-/** A state in words; `note` has what it repeats, and whether the answer may end. */
+/** The description of a state; `note` has what it repeats, and whether the answer may end. */
 export function stateWords(state: State): string {
   return state.note ? `State ${state.label}: ${state.note}` : `State ${state.label}`;
 }

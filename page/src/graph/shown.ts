@@ -1,4 +1,4 @@
-/** What of the graph is looked at: shared by the drawing, its tools and the list beside it. */
+/** The selection in the graph, shared by the drawing, its tools and the list beside it. */
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 
@@ -17,10 +17,10 @@ export interface Canvas {
 
 /** Null until the drawing is in the page. */
 export const canvas: Signal<Canvas | null> = signal(null);
-/** Id of a state or way that was chosen. */
+/** Id of the selected state or way. */
 export const selected: Signal<string | null> = signal(null);
 
-/** The state that the list tells of: the chosen one, else where the walk is, else the start. */
+/** The listed state: the selected one or a selected way's source; else the walk's or the start. */
 export const listed: ReadonlySignal<State | null> = computed(() => {
   const found = registered.value;
   if (found === null) return null;
@@ -29,17 +29,17 @@ export const listed: ReadonlySignal<State | null> = computed(() => {
   return states.get(id ?? "") ?? states.get(ways.get(id ?? "")?.source ?? "") ?? found.graph.states[0] ?? null;
 });
 
-/** The pointer that a fold was opened or closed at, until its place is shown. */
+/** Pointer of the fold that was last opened or closed, until its place is shown. */
 export const turned: Signal<string | null> = signal(null);
 
-/** Chooses a state or way, and brings it into sight. */
+/** Selects a state or way, and scrolls it into view. */
 export function select(id: string): void {
   selected.value = id;
   const place = registered.value && placeOf(registered.value.index, id);
   if (place) canvas.value?.view.visit(place);
 }
 
-/** What a click on a state or way does: a fold opens, all others lead to their place in the schema. */
+/** Handles a click on a state or way: opens a fold, else goes to the place in the schema. */
 export function follow(id: string): void {
   const index = registered.value?.index;
   const way = index?.ways.get(id);

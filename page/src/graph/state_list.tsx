@@ -1,4 +1,4 @@
-/** A state and its ways as a list: what the drawing shows, for keyboards and screen readers, and in full. */
+/** A state and its ways as a list, for keyboards and screen readers. */
 
 import { useRef } from "preact/hooks";
 
@@ -10,7 +10,7 @@ import { inSchema, listed, select, turn } from "./shown";
 import { passed } from "./walker";
 import type { Way } from "./wire";
 
-/** Ways of a state that are listed. */
+/** Maximum ways of a state in the list. */
 const LISTED = 60;
 
 export function StateList() {

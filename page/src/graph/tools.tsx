@@ -1,4 +1,4 @@
-/** Above the drawing: search, size, the way to files, and what was unfolded. */
+/** The tools above the drawing: search, zoom, export, and the unfolded values. */
 
 import { effect, signal, useSignalEffect } from "@preact/signals";
 
@@ -14,7 +14,7 @@ const ZOOM = 1.25;
 
 const wanted = signal("");
 const matches = signal<readonly string[]>([]);
-/** Which of the matches is shown; -1: none yet. */
+/** Index of the match that is shown; -1: none yet. */
 const shown = signal(-1);
 
 effect(() => {
@@ -99,7 +99,7 @@ function Search() {
   );
 }
 
-/** What is open, each with a way to close it, and whether the graph was cut. */
+/** The unfolded values, each with a button that folds it, and whether the graph was cut. */
 export function Unfolded() {
   const { open, max_states: most } = graphOptions.value;
   const cut = registered.value !== null && !registered.value.graph.whole;

@@ -1,20 +1,20 @@
-/** The window onto a drawing: its camera, and who moves it. */
+/** The window onto a drawing: its camera, moved by the user or by the answer. */
 
 import { signal, type Signal } from "@preact/signals";
 
 import { between, fit, kept, moved, opening, READABLE, showing, zoomed, type Camera, type Size } from "./camera";
 import type { Picture } from "./picture";
 
-/** Milliseconds that the camera takes to another place. */
+/** Milliseconds of a camera movement. */
 const GLIDE = 250;
 
 export class View {
-  /** Whether the camera goes with the answer: until people move it themselves. */
+  /** Whether the camera follows the answer; false once the user moves it. */
   readonly following: Signal<boolean> = signal(true);
   #camera: Camera = { x: 0, y: 0, scale: 1 };
   #drawing: Size = { width: 1, height: 1 };
   #frame = 0;
-  /** What to look at once the window has a size: it has none while its tab is hidden. */
+  /** Sets the camera once the window has a size: it has none while its tab is hidden. */
   #pending: (() => void) | null = null;
   readonly #resizes: ResizeObserver;
 
@@ -35,7 +35,7 @@ export class View {
     cancelAnimationFrame(this.#frame);
   }
 
-  /** Another drawing: shown from its start, or from where the camera is if that is wished. */
+  /** Shows another drawing from its start, or with the current camera if `stay` is true. */
   open(drawing: Size, start: { x: number; y: number }, stay: boolean): void {
     this.#drawing = drawing;
     this.#pending = () => {
@@ -45,13 +45,13 @@ export class View {
     if (this.#window().width > 0) this.#pending();
   }
 
-  /** By people's hands. */
+  /** Moves the drawing for the user, and stops following the answer. */
   pan(dx: number, dy: number): void {
     this.following.value = false;
     this.#look(moved(this.#camera, dx, dy));
   }
 
-  /** By people's hands, about a point of the page, or the middle. */
+  /** Zooms for the user, about a point of the page or the middle; stops following the answer. */
   zoom(factor: number, clientX?: number, clientY?: number): void {
     this.following.value = false;
     const box = this.element.getBoundingClientRect();
@@ -59,7 +59,7 @@ export class View {
     this.#look(zoomed(this.#camera, factor, at.x, at.y));
   }
 
-  /** Where the drawing is too small to be read: goes nearer to a point of the page. */
+  /** Zooms in at a point of the page if the drawing is too small to be read. */
   enlarge(clientX: number, clientY: number): void {
     if (this.#camera.scale >= READABLE) return;
     const box = this.element.getBoundingClientRect();
@@ -72,13 +72,13 @@ export class View {
     this.#glide(fit(this.#drawing, this.#window()));
   }
 
-  /** By people's hands: brings a place of the drawing into sight. */
+  /** Moves a place of the drawing into view for the user, and stops following the answer. */
   visit(place: { x: number; y: number }): void {
     this.following.value = false;
     this.show(place);
   }
 
-  /** Brings a place of the drawing into sight. */
+  /** Moves a place of the drawing into view. */
   show(place: { x: number; y: number }): void {
     if (this.#pending === null) this.#glide(showing(this.#camera, this.#drawing, this.#window(), place.x, place.y));
   }

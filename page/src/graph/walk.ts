@@ -1,33 +1,33 @@
-/** What a walk has passed so far: pure bookkeeping. */
+/** The states and ways that a walk has passed so far; pure functions. */
 
 import type { Index } from "./index_of";
 import type { Step, Walk } from "./wire";
 
-/** Ways at the end of a walk that are shown as fresh. */
+/** Number of ways at the end of a walk that are highlighted as fresh. */
 const FRESH = 3;
 
 export interface Passed {
-  /** By way and by state: how often. */
+  /** Number of visits, by the id of a way or state. */
   visits: ReadonlyMap<string, number>;
   /** The last ways, the latest one first. */
   fresh: readonly string[];
   at: string | null;
-  /** Characters that leaps gave, of all that were walked. */
+  /** Number of the walked characters that are in leaps. */
   leapt: number;
   walked: number;
-  /** The text goes on where the graph does not, after so many characters; null: it does not. */
+  /** Number of characters after which the text leaves the graph; null: it does not leave it. */
   left: number | null;
   complete: boolean;
 }
 
 export const NOTHING_PASSED: Passed = { visits: new Map(), fresh: [], at: null, leapt: 0, walked: 0, left: null, complete: false };
 
-/** All steps of a walk that went on from one with the steps `before`. */
+/** All steps of a walk that continued one with the steps `before`. */
 export function stepsAfter(before: readonly Step[], walk: Walk): Step[] {
   return [...before.slice(0, walk.kept), ...walk.steps];
 }
 
-/** `steps`: all of them. `length`: characters of the text that was walked. */
+/** `steps`: all steps of the walk. `length`: number of characters of its text. */
 export function passedBy(walk: Walk, steps: readonly Step[], index: Index, length: number): Passed {
   const visits = new Map<string, number>();
   const count = (id: string | null) => id !== null && visits.set(id, (visits.get(id) ?? 0) + 1);
@@ -51,7 +51,7 @@ export function passedBy(walk: Walk, steps: readonly Step[], index: Index, lengt
   };
 }
 
-/** By id what is to be changed in the picture, from one walk to the next. */
+/** Ids of the states and ways that look different after the next walk. */
 export function changed(before: Passed, after: Passed): Set<string> {
   const ids = new Set<string>([...before.fresh, ...after.fresh]);
   for (const [id, visits] of after.visits) if (before.visits.get(id) !== visits) ids.add(id);

@@ -8,17 +8,17 @@ import { register, registered, type Registered } from "./register";
 import { NOTHING_PASSED, passedBy, stepsAfter, type Passed } from "./walk";
 import type { Step, Walk } from "./wire";
 
-/** Milliseconds from one question to the next. */
+/** Minimum milliseconds between two requests. */
 const BETWEEN = 200;
 
 const walked = signal<{ constraint: Registered; passed: Passed } | null>(null);
 
-/** What the answer has passed of the graph that is drawn: another graph has other ids. */
+/** The path of the answer in the drawn graph; empty if it belongs to another graph. */
 export const passed: ReadonlySignal<Passed> = computed(() => (walked.value?.constraint === registered.value && walked.value?.passed) || NOTHING_PASSED);
 
-/** What the next question goes on from. */
+/** The last walk, which the next request continues. */
 let last: { constraint: Registered; answer: number; steps: readonly Step[]; state: string } | null = null;
-/** A schema that was registered again for a walk; once is enough, or a server that cannot walk is asked for ever. */
+/** Id of a schema registered again after a 404; only once, or the requests would never end. */
 let restored: string | null = null;
 
 let timer = 0;
@@ -32,7 +32,7 @@ effect(() => {
   else if (walkable(registered.value, schemaId.value)) schedule();
 });
 
-/** Whether the graph that is drawn is there, and that of the constraint on screen. */
+/** Whether there is a drawn graph, and it is that of the constraint on screen. */
 function walkable(drawn: Registered | null, id: string | null): drawn is Registered {
   return drawn !== null && drawn.id === id && drawn.undrawn === null;
 }
@@ -72,7 +72,7 @@ async function walkOf({ id, options }: Registered, text: string, state?: string)
   }
   if (response?.status === 404 && restored !== id) {
     restored = id;
-    void register(); // the server has forgotten it, or is another one
+    void register(); // the server has dropped the schema, or was replaced
   }
   return null;
 }

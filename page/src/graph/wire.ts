@@ -1,11 +1,11 @@
-/** A schema's graph, what is explained of it, and a walk, as `POST /v1/schemas` has them. */
+/** Types of `POST /v1/schemas` and of its walks: graph, report and walk of a schema. */
 
 export type Kind = "start" | "byte" | "class" | "text" | "rule" | "fold";
 
 /** An SVG element: its tag, its attributes, and its text or the elements in it. */
 export type Element = [tag: string, attributes: Record<string, string | number>, inside: string | Element[]];
 
-/** A branch point: more than one way leads on, or the answer may end. Its centre, in pixels. */
+/** A branch point: several ways leave it, or the answer may end. `x`, `y`: centre, in pixels. */
 export interface State {
   id: string;
   x: number;
@@ -29,11 +29,11 @@ export interface Way {
   choice: string;
   leap: string;
   pointer: string | null;
-  /** Of a fold: the pointer that opens it. */
+  /** For a fold: the pointer that opens it. */
   open: string | null;
 }
 
-/** The ways from one state to the same next one: its centre and size, and a line for each. */
+/** A box with a line for each way from one state to another; `x` and `y` are its centre. */
 export interface Box {
   x: number;
   y: number;
@@ -42,23 +42,23 @@ export interface Box {
   source: string;
   target: string | null;
   ways: string[];
-  /** Ways that have no line. */
+  /** Number of ways without a line. */
   more: number;
   svg: Element;
 }
 
 export interface Route {
   box: number;
-  /** From a state into the box, or out of it to the next one. */
+  /** Into the box, from its source, or out of it, to its target. */
   end: "in" | "out";
   points: [number, number][];
-  /** It leads up, to what came before. */
+  /** Whether it goes up, to an earlier state. */
   back: boolean;
   svg: Element;
 }
 
 export interface Graph {
-  /** Whether nothing was left out for the limit. */
+  /** Whether the graph is complete: nothing is beyond the limit. */
   whole: boolean;
   width: number;
   height: number;
@@ -75,7 +75,7 @@ export type Fate = "enforced" | "annotation" | "not enforced" | "no effect" | "r
 
 export interface KeywordUse {
   keyword: string;
-  /** To the keyword itself. */
+  /** JSON Pointer to the keyword. */
   pointer: string;
   fate: Fate;
   note: string;
@@ -97,7 +97,7 @@ export interface Explain {
   relaxed: { pointer: string; keyword: string | null; reason: string }[];
 }
 
-/** Characters (code points) of a text: a way's choice from `start`, its leap from `leap` on; null: it said none yet. */
+/** A way that was taken. Offsets in characters (code points); `leap`: null before its leap begins. */
 export interface Step {
   way: string;
   start: number;
@@ -106,14 +106,14 @@ export interface Step {
 }
 
 export interface Walk {
-  /** Those that come after the first `kept` ones of the walk that `state` was of. The last one may not be finished. */
+  /** The steps after the first `kept` ones of the continued walk. The last one may be unfinished. */
   steps: Step[];
   kept: number;
   /** The state that was reached last. */
   at: string;
   complete: boolean;
-  /** Characters that the graph has; the text left it there if it has more. */
+  /** Number of characters in the graph; a longer text leaves the graph there. */
   accepted: number;
-  /** For the next walk, of a text that goes on from this one. */
+  /** Sent with the next request, so that a longer text continues this walk. */
   state: string;
 }

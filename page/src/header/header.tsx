@@ -1,4 +1,4 @@
-/** Name, tabs, and what concerns the whole page: link, key, theme. */
+/** The header of the page: name, tabs, and buttons for the link, the key and the theme. */
 
 import { useSignal } from "@preact/signals";
 

@@ -7,16 +7,16 @@ import type { Line, Plot } from "./plots";
 
 export const HEIGHT = 170;
 
-/** What a drawing shows. `slots` and each of `values` are as long. */
+/** The data of a drawing. `slots` and each of `values` have the same length. */
 export interface Shown {
   slots: readonly Slot[];
   values: (number | null)[][];
-  /** Seconds that the plot is wide, and where it ends. */
+  /** Width of the plot in seconds, and the time at its right edge. */
   seconds: number;
   end: number;
 }
 
-/** By the window's seconds: those between two labels below the plot. */
+/** Seconds between two labels below the plot, by the seconds of the window. */
 const STEPS: Readonly<Record<number, number>> = { 60: 15, 300: 60, 900: 180 };
 
 export interface Drawing {
@@ -28,7 +28,7 @@ export interface Drawing {
   destroy(): void;
 }
 
-/** Draws into `place`. `onLook` is told the slot under the pointer, or null where that left. */
+/** Draws into `place`. `onLook` gets the slot under the pointer, or null when it leaves. */
 export function drawing(place: HTMLElement, plot: Plot, lines: readonly Line[], first: Shown, onLook: (slot: number | null) => void): Drawing {
   let shown = first;
   const colour = (name: string) => getComputedStyle(place).getPropertyValue(`--${name}`);
@@ -104,7 +104,7 @@ function options(plot: Plot, lines: readonly Line[], shown: () => Shown, colour:
   };
 }
 
-/** From the window's end backwards: the labels stand still while the lines go by. */
+/** Times of the labels, counted from the window's end, so that labels stay while lines move. */
 function timesOf({ end, seconds }: Shown): number[] {
   const step = STEPS[seconds] ?? seconds / 5;
   const times: number[] = [];
@@ -118,7 +118,7 @@ function agoOf(ago: number): string {
   return seconds % 60 ? `−${seconds} s` : `−${seconds / 60} min`;
 }
 
-/** Values between two gaps, which no line leads to. */
+/** Indices of values between two gaps, which are on no line and need a point. */
 function lonely(chart: uPlot, series: number): number[] {
   const values = chart.data[series]!;
   const found: number[] = [];

@@ -46,7 +46,7 @@ function unescaped(text: string): string {
   return text.replace(/\\([\\n"])/g, (_, sign: string) => (sign === "n" ? "\n" : sign));
 }
 
-/** Numbers as Go writes them. */
+/** A number as Go writes it; null if it is not one. */
 function numberOf(text: string): number | null {
   if (NUMBER.test(text)) return Number(text);
   if (/^[+-]?nan$/i.test(text)) return NaN;

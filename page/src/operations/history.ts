@@ -1,27 +1,27 @@
-/** What `/metrics` said over the last quarter of an hour, as numbers that can be compared over time. */
+/** The history of `/metrics` over 15 minutes, with counters adjusted for restarts. */
 
 import type { Sample } from "./exposition";
 import { quantile, type Bucket } from "./quantile";
 
-/** Seconds between two scrapes, and that are kept. */
+/** Seconds between two scrapes, and seconds of history that are kept. */
 export const INTERVAL = 2;
 export const KEPT = 15 * 60;
 const MOST_POINTS = (2 * KEPT) / INTERVAL;
 const MOST_COLUMNS = 1000;
-/** More seconds than this between two scrapes are a gap, even if nobody knows why. */
+/** Seconds between two scrapes above which there is a gap, even without a known reason. */
 const LATE = 3 * INTERVAL;
-/** Quantiles at a time are those of the seconds before it: a single interval often has nothing. */
+/** Seconds before a time that its quantiles cover: a single interval often has no values. */
 export const SPAN = 30;
 
-/** Why nothing was measured for a while. */
+/** Reason for a gap in the measurements. */
 export type Gap = "hidden" | "paused" | "away" | "key" | "late";
 
 interface Point {
   /** Seconds since 1970. */
   time: number;
-  /** By column. Of a counter: all that it rose since the page began to look, whatever restarted meanwhile. */
+  /** By column. For a counter: its increase since the first scrape, over all restarts. */
   values: Float64Array;
-  /** Why there is nothing between the point before and this one; null where there is. */
+  /** Reason for a gap before this point; null: no gap. */
   gap: Gap | null;
   restarted: boolean;
 }
@@ -33,16 +33,16 @@ export interface Slot {
 }
 
 export class History {
-  /** Of the last scrape, by name and labels. */
+  /** Values of the last scrape, by name and labels. */
   #last = new Map<string, number>();
   #columns = new Map<string, number>();
   /** By column: whether it is a gauge. */
   #gauges: boolean[] = [];
-  /** By histogram, upwards. */
+  /** Buckets of each histogram, in ascending order. */
   #buckets = new Map<string, { bound: number; column: number }[]>();
   #points: Point[] = [];
 
-  /** `columnOf` says which column a sample is added to; null where it is of no interest. */
+  /** `columnOf` returns the column that a sample is added to; null: the sample is ignored. */
   constructor(readonly columnOf: (sample: Sample) => string | null) {}
 
   get points(): readonly Point[] {
@@ -54,7 +54,7 @@ export class History {
     return [...this.#columns.keys()].filter((key) => key.startsWith(prefix)).sort();
   }
 
-  /** `gap`: why there was no scrape before this one that should have been. */
+  /** Adds a scrape. `gap`: the reason why scrapes before it are missing; null: none are. */
   add(samples: readonly Sample[], time: number, gap: Gap | null): void {
     const before = this.#points.at(-1);
     if (before && time <= before.time) this.#points = []; // the clock was set back
@@ -76,24 +76,24 @@ export class History {
     this.#points = this.#points.slice(Math.max(kept, this.#points.length - MOST_POINTS));
   }
 
-  /** The value of a gauge, or how far a counter rose since the page began to look; null before it was there. */
+  /** The value of a gauge, or a counter's increase since the first scrape; null before it exists. */
   value(key: string, point: number): number | null {
     const column = this.#columns.get(key);
     return column === undefined ? null : (this.#points[point]!.values[column] ?? null);
   }
 
-  /** How far a counter rose from one point to another. */
+  /** Increase of a counter from one point to another. */
   rise(key: string, from: number, to: number): number {
     return (this.value(key, to) ?? 0) - (this.value(key, from) ?? 0);
   }
 
-  /** What a counter rose by in a second, since the point before; null where there was a gap. */
+  /** Increase of a counter per second since the previous point; null after a gap. */
   rate(key: string, point: number): number | null {
     const [before, here] = [this.#points[point - 1], this.#points[point]!];
     return before && here.gap === null ? this.rise(key, point - 1, point) / (here.time - before.time) : null;
   }
 
-  /** The quantile of what a histogram counted from one point to another; null where that is nothing. */
+  /** The quantile of a histogram's values between two points; null if there are none. */
   quantile(prefix: string, q: number, from: number, to: number): number | null {
     const [before, after] = [this.#points[from]!.values, this.#points[to]!.values];
     const buckets: Bucket[] = this.#bounds(prefix).map(({ bound, column }) => ({ bound, count: (after[column] ?? 0) - (before[column] ?? 0) }));
@@ -120,7 +120,7 @@ export class History {
     return slots;
   }
 
-  /** Gives every sample of interest a column, as far as there is room, and says how many there are. */
+  /** Adds columns for new samples, up to the limit. Returns the number of columns. */
   #grow(samples: readonly Sample[]): number {
     for (const sample of samples) {
       const key = this.columnOf(sample);
@@ -132,7 +132,7 @@ export class History {
     return this.#columns.size;
   }
 
-  /** Adds what counters rose by before. One that is no longer told stays where it was. */
+  /** Adds the earlier increase of each counter. One that is no longer reported keeps its value. */
   #carry(before: Point, values: Float64Array): void {
     before.values.forEach((value, column) => {
       if (!this.#gauges[column]) values[column]! += value;
@@ -152,7 +152,7 @@ export class History {
 
 const STARTED = "process_start_time_seconds";
 
-/** How far a counter rose: one that fell, or whose server is another one, began at 0 again. */
+/** Increase of a counter: one that fell, or whose server restarted, began at 0 again. */
 function rise(before: number, now: number, restarted: boolean): number {
   return restarted || now < before ? now : now - before;
 }

@@ -1,4 +1,4 @@
-/** The operations tab: what `/metrics` says, over the last minutes. It needs no Prometheus. */
+/** The operations tab: `/metrics` over the last minutes. It needs no Prometheus. */
 
 import { useEffect, useMemo } from "preact/hooks";
 
@@ -34,7 +34,7 @@ export function Operations() {
   );
 }
 
-/** The slot next to a time; of null the last one. */
+/** The slot nearest to a time; for null, the last one. */
 function slotAt(slots: readonly Slot[], time: number | null): Slot | undefined {
   if (time === null) return slots.at(-1);
   return slots.reduce<Slot | undefined>((best, slot) => (best && Math.abs(best.time - time) <= Math.abs(slot.time - time) ? best : slot), undefined);
@@ -74,7 +74,7 @@ function Controls({ slots, chosen }: { slots: readonly Slot[]; chosen: Slot | un
   );
 }
 
-/** Whether figures come, and if not, why. */
+/** Whether metrics arrive, and if not, the reason. */
 function Status() {
   const found = trouble.value;
   return (
@@ -101,7 +101,7 @@ function Status() {
   );
 }
 
-/** What the server is, and how it is. */
+/** Model, version, uptime and memory of the server, and alarms. */
 function Vitals() {
   const scrape = latest.value;
   if (!scrape) return null;
@@ -155,14 +155,14 @@ const REASONS: Readonly<Record<Gap, string>> = {
   late: "this browser slept or was busy",
 };
 
-/** The gaps in the plots in words: the last one, and the others on demand. */
+/** Descriptions of the gaps in the plots: the last one, and the others on demand. */
 function Interruptions({ slots }: { slots: readonly Slot[] }) {
   const told: string[] = [];
   slots.forEach(({ point }, index) => {
     if (point === null || index === 0) return;
     const { gap, restarted, time } = history.points[point]!;
     if (gap) told.unshift(`Not measured from ${clock(history.points[point - 1]!.time)} to ${clock(time)}: ${REASONS[gap]}.`);
-    if (restarted) told.unshift(`${clock(time)}: the server had started anew; its counters went on from 0.`);
+    if (restarted) told.unshift(`${clock(time)}: the server had restarted; its counters began at 0.`);
   });
   const [last, ...before] = told;
   if (last === undefined) return null;

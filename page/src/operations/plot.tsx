@@ -1,4 +1,4 @@
-/** A plot with its figures: the drawing for eyes, the table for all. */
+/** A plot: a drawing, and a table of its values that screen readers can read, too. */
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
@@ -12,9 +12,9 @@ interface Props {
   plot: Plot;
   slots: readonly Slot[];
   end: number;
-  /** The slot whose values are told. */
+  /** The slot whose values are in the table. */
   chosen: Slot | undefined;
-  /** Heads the column of these values: "now". */
+  /** Heading of the column of these values, such as "now". */
   when: string;
 }
 
@@ -92,7 +92,7 @@ function Figures({ plot, lines, slots, chosen, when }: { plot: Plot; lines: read
   );
 }
 
-/** A piece of the line, as a legend has it. */
+/** A sample of the line, as in a legend. */
 function Sample({ line }: { line: Line }) {
   return (
     <svg width="30" height="8" aria-hidden="true">

@@ -1,10 +1,10 @@
-/** What is plotted, and from which metrics (docs/operations.md says what each of them means). */
+/** The plots and their metrics, which docs/operations.md explains. */
 
 import { bytes, duration, figure, wholePercent } from "../ui/number";
 import type { Sample } from "./exposition";
 import type { History } from "./history";
 
-/** How a line looks: a colour of styles/colours.css, and a pattern of dashes beside it. */
+/** Appearance of a line: a colour of styles/colours.css, and a dash pattern. */
 export interface Look {
   colour: string;
   dash: readonly number[];
@@ -12,21 +12,21 @@ export interface Look {
 
 export interface Line extends Look {
   label: string;
-  /** The value at a point; null where nothing was measured. */
+  /** The value at a point; null if nothing was measured. */
   at: (history: History, point: number) => number | null;
-  /** What the points from one to another come to, as `Plot.whole` says. */
+  /** The total, peak or overall value of a range of points, as `Plot.whole` says. */
   over: (history: History, from: number, to: number) => number | null;
 }
 
 export interface Plot {
   id: string;
   title: string;
-  /** What the numbers are, in a few words. */
+  /** The unit or meaning of the numbers, in a few words. */
   what: string;
-  /** Heads the column of what the time shown came to. */
+  /** Heading of the column for all of the time shown. */
   whole: "total" | "peak" | "overall";
   unit: (value: number) => string;
-  /** Upper end of the scale, where that is known. */
+  /** Upper end of the scale, if known. */
   top?: number;
   /** Distances that the scale's labels may have; round decimal ones if absent. */
   steps?: readonly number[];
@@ -39,10 +39,10 @@ const BINARY = Array.from({ length: 48 }, (_, power) => 2 ** power);
 const DASHES: readonly (readonly number[])[] = [[], [7, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 4, 1, 4]];
 const COLOURS = ["accent", "sampled", "drafted", "held", "code-name", "bad"];
 
-/** Paths whose requests tell nothing of the API's load: probes, and this page itself. */
+/** Paths whose requests are not load of the API: probes, and this page itself. */
 const NOT_COUNTED = /^\/(?:health|ready|metrics|docs|openapi\.json|page\/.*)?$/;
 
-/** By metric: the column of `History` that a sample is added to. */
+/** The column of `History` that a sample is added to, by metric. */
 const COLUMNS: Readonly<Record<string, (label: (name: string) => string) => string | null>> = {
   leapjson_requests_total: (label) => (NOT_COUNTED.test(label("endpoint")) ? null : `status:${label("status")}`),
   leapjson_tokens_total: (label) => `tokens:${label("source")}`,
@@ -67,7 +67,7 @@ export function columnOf({ name, labels }: Sample): string | null {
   return COLUMNS[name]?.((label) => labels.get(label) ?? "") ?? null;
 }
 
-/** Of a counter: a second. `less` is taken off, as a part that has a line of its own. */
+/** The line of a counter's rate per second. `less` is subtracted: a part with its own line. */
 function rate(label: string, key: string, look: Look, less?: string): Line {
   const without = (of: (key: string) => number | null) => {
     const value = of(key);
@@ -167,7 +167,7 @@ export const PLOTS: readonly Plot[] = [
   {
     id: "queue",
     title: "Answers under way",
-    what: "when asked",
+    what: "at each scrape",
     whole: "peak",
     unit: figure,
     steps: WHOLE,

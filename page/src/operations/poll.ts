@@ -1,14 +1,14 @@
-/** Asks for `/metrics` again and again, less often while that fails. */
+/** Polls `/metrics`, less often while that fails. */
 
 import { apiKey, errorOf, requestWithKey } from "../server/access";
 import { samplesOf, type Sample } from "./exposition";
 import { INTERVAL } from "./history";
 
-/** Seconds between two attempts at most, and that one may take. */
+/** Maximum seconds between two attempts, and time-out of one attempt. */
 const LONGEST = 30;
 const PATIENCE = 10;
 
-/** Why a scrape failed: the server wants a key, or what the message says. */
+/** Reason why a scrape failed: a key is needed, or the error in `message`. */
 export type Trouble = { kind: "key"; refused: boolean } | { kind: "away"; message: string };
 
 export interface Listener {
@@ -16,7 +16,7 @@ export interface Listener {
   failed(trouble: Trouble): void;
 }
 
-/** Goes on until `ended`. Never rejects. */
+/** Polls until `ended` is aborted. Never rejects. */
 export async function poll(listener: Listener, ended: AbortSignal): Promise<void> {
   for (let failures = 0; !ended.aborted; ) {
     const started = performance.now();
@@ -50,7 +50,7 @@ async function scrape(ended: AbortSignal): Promise<Sample[] | Trouble> {
   }
 }
 
-/** Waits, or less where `ended` comes first. */
+/** Waits, at most until `ended` is aborted. */
 function pause(seconds: number, ended: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(done, seconds * 1000);

@@ -1,16 +1,16 @@
 /** Quantiles of a histogram's buckets. */
 
 export interface Bucket {
-  /** The greatest value that it counts; of the last one Infinity. */
+  /** The greatest value that it counts; Infinity for the last bucket. */
   bound: number;
-  /** How many values were at most `bound`: those of the buckets below are among them. */
+  /** Number of values up to `bound`, including those of lower buckets. */
   count: number;
 }
 
 /**
- * The `q`-quantile (0 to 1) as Prometheus' `histogram_quantile` reckons it: along a line within the bucket
- * that it falls into, whose lower bound is 0 for the first one. What falls above the last bound comes out as that bound.
- * Null where nothing was counted. `buckets` go upwards, for values that are not negative.
+ * The `q`-quantile (0 to 1), as computed by Prometheus' `histogram_quantile`: linear within its
+ * bucket; the first one begins at 0. A quantile in the last bucket is the highest finite bound.
+ * Null if there are no values. `buckets` are in ascending order; values are not negative.
  */
 export function quantile(q: number, buckets: readonly Bucket[]): number | null {
   const total = buckets.at(-1)?.count ?? 0;

@@ -1,4 +1,4 @@
-/** What the operations tab knows. It outlives the tab's being shown: whoever comes back finds what was measured. */
+/** The state of the operations tab. It is kept while another tab is shown. */
 
 import { effect, signal } from "@preact/signals";
 
@@ -9,13 +9,13 @@ import { columnOf } from "./plots";
 import { poll, type Trouble } from "./poll";
 
 export const WINDOWS = [60, 300, 900] as const;
-/** Seconds that the plots are wide. */
+/** Width of the plots in seconds. */
 export const seconds = signal<(typeof WINDOWS)[number]>(300);
 export const paused = signal(false);
 export const trouble = signal<Trouble | null>(null);
-/** The last scrape, and when it came, in seconds since 1970; null before the first. */
+/** The last scrape and its time, in seconds since 1970; null before the first. */
 export const latest = signal<{ samples: readonly Sample[]; time: number } | null>(null);
-/** The time that all plots mark and all tables tell; null is now. */
+/** The time that all plots mark and all tables show; null: now. */
 export const lookedAt = signal<number | null>(null);
 
 export const history = new History(columnOf);
@@ -23,16 +23,16 @@ export const history = new History(columnOf);
 const inSight = signal(document.visibilityState === "visible");
 document.addEventListener("visibilitychange", () => (inSight.value = document.visibilityState === "visible"));
 
-/** Why the next scrape does not follow the last one as it should. */
+/** Reason why scrapes are missing since the last one; null: none are. */
 let gap: Gap | null = null;
 const attempt = signal(0);
 
-/** Asks at once, where the next attempt is some time away. */
+/** Scrapes at once instead of waiting for the next attempt. */
 export function askNow(): void {
   attempt.value++;
 }
 
-/** Measures while the browser's tab is in sight, until the function that comes back is called. */
+/** Measures while the browser's tab is visible, until the returned function is called. */
 export function measure(): () => void {
   const end = effect(() => {
     void apiKey.value;
@@ -47,7 +47,7 @@ export function measure(): () => void {
   };
 }
 
-/** Asks until the function that comes back is called. */
+/** Polls until the returned function is called. */
 function follow(): () => void {
   const ended = new AbortController();
   const listener = {
@@ -62,7 +62,7 @@ function follow(): () => void {
       trouble.value = what;
     },
   };
-  // In a task of its own: what `poll` reads is not what this effect depends on.
+  // In a microtask: signals read by `poll` must not become dependencies of this effect.
   queueMicrotask(() => void poll(listener, ended.signal));
   return () => ended.abort();
 }

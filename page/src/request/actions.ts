@@ -23,17 +23,17 @@ import {
 } from "../state";
 import { messages, streamBody, textOf } from "./body";
 
-/** The answer, and beside it the one of a race: the same request with leaps and drafts off. */
+/** The answer, and in a race the second one: the same request with leaps and drafts off. */
 export const mainLane = new Lane();
 export const plainLane = new Lane();
 export const racing = signal(false);
 
-/** The prompt's texts that the answer is one to, by part as `spans` name them. */
+/** Texts of the prompt that was sent, by the name of their part in `spans`. */
 export const askedTexts = signal<ReadonlyMap<string, string>>(new Map());
-/** Those on screen. */
+/** Texts of the prompt on screen, by part. */
 export const textsOnScreen = computed(() => new Map(messages().map((message, index) => [`messages[${index}]`, textOf(message)])));
 
-/** Why the request cannot be sent as it is; null where it can. */
+/** Reason why the request cannot be sent; null if it can. */
 export const notSendable = computed(() => {
   if (constraintKind.value === "schema" && schema.value === null) return "The schema is not valid JSON yet.";
   if (constraintKind.value !== "none" && schemaSpec.value === null) return "The constraint is empty.";
@@ -54,7 +54,7 @@ effect(() => {
 effect(() => {
   void schemaText.value;
   const { run, explain } = schemaProblems.peek();
-  // Where there are none the editor need not look for their places at each key.
+  // If there are no problems, the editor does not look up their places at each key.
   if (run.length + explain.length > 0) schemaProblems.value = { run: [], explain: [] };
 });
 effect(() => {
@@ -74,7 +74,7 @@ export function run(): void {
   void mainLane.run(streamBody());
 }
 
-/** Both draw with one seed, so that they write the same answer; they run in the same batch. */
+/** Runs both requests with the same seed, for the same answer; they run in the same batch. */
 export function race(): void {
   if (notSendable.value || running.value) return;
   begin(true);
@@ -101,8 +101,8 @@ function begin(race: boolean): void {
 
 let again = false;
 
-// A request that failed for want of a key is sent once more with the one that was given: when that has brought
-// the models' names, where they were not known before.
+// A request that failed without a valid key is sent again once a key was entered, and the model's name
+// is known.
 effect(() => {
   if (!apiKey.value || !model.value) return;
   if (mainLane.error.peek()?.code === "invalid_api_key") (again ? race : run)();

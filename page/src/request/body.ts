@@ -22,7 +22,7 @@ export interface Message {
   content: string | Part[];
 }
 
-/** What decides the answer: all that the code tab shows. Absent fields are the server's to choose. */
+/** Fields that determine the answer, shown in the code tab. Absent ones have server defaults. */
 export interface RequestFields {
   model: string;
   messages: Message[];
@@ -41,7 +41,7 @@ export function messages(): Message[] {
   return systemText.value.trim() ? [{ role: "system", content: systemText.value }, user] : [user];
 }
 
-/** The text of a message, as `spans` count its characters. */
+/** The text of a message, in which `spans` count characters. */
 export function textOf({ content }: Message): string {
   if (typeof content === "string") return content;
   return content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
@@ -59,7 +59,7 @@ export function requestFields(): RequestFields {
   };
 }
 
-/** The fields with what the page wants to see of the answer's making. `extra` goes above all. */
+/** Body of a streamed request, with usage, origins and log-probabilities. `extra` has priority. */
 export function streamBody(extra: Record<string, unknown> = {}): string {
   return written({
     ...requestFields(),
@@ -72,8 +72,8 @@ export function streamBody(extra: Record<string, unknown> = {}): string {
 }
 
 /**
- * `fields` as JSON, with the schema as it is in the editor: read and written again, numbers of
- * more than 53 bits would become others.
+ * `fields` as JSON, with the text of the schema from the editor: parsing and serializing it would
+ * change numbers of more than 53 bits.
  */
 export function written(fields: object, indent?: number): string {
   const spec = schemaSpec.value;

@@ -1,4 +1,4 @@
-/** What the answer is held to: a schema in its editor, a regular expression, a grammar, or nothing. */
+/** The constraint of the answer: a schema in its editor, a regular expression, a grammar, or none. */
 
 import { lazyTab } from "../lazy";
 import { asPython, constraintKind, grammarText, regexText, schema, schemaText, type ConstraintKind } from "../state";

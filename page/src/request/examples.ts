@@ -1,4 +1,4 @@
-/** Requests to begin with. The embedded demo models know their own tasks alone (app/demo/README.md); other models take any question. */
+/** Example requests. The demo models only know their own tasks (app/demo/README.md). */
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 
@@ -13,9 +13,9 @@ export interface Example {
   /** The constraint: a JSON Schema, a regular expression, or a grammar. */
   constraint: unknown;
   confidence?: boolean;
-  /** The models that it suits; by default all. */
+  /** The models that it is for; all by default. */
   suits?: "demo" | "others";
-  /** It is about pictures, which come from whoever tries it; shown where the model sees. */
+  /** The user has to add pictures; it is only shown if the model accepts images. */
   seen?: true;
 }
 
@@ -250,7 +250,7 @@ item: /[a-z][a-z ]{3,30}[a-z]/
   },
 ];
 
-/** Those for the chosen model. */
+/** The examples for the chosen model. */
 export const examples: ReadonlySignal<readonly Example[]> = computed(() => {
   const others = /^(leapjson-demo|$)/.test(model.value) ? "others" : "demo";
   return EXAMPLES.filter(({ suits, seen }) => suits !== others && (!seen || seesImages.value));

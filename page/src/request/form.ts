@@ -22,7 +22,7 @@ export function showExample(example: Example): void {
   });
 }
 
-/** Something in every field, so that each kind of constraint can be tried at once. */
+/** Fills every field, so that each kind of constraint can be tried at once. */
 export function fillForm(): void {
   for (const kind of ["regex", "grammar", "schema"]) showExample(EXAMPLES.find((example) => example.kind === kind)!);
 }

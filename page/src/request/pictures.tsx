@@ -1,4 +1,4 @@
-/** The pictures of the request: chosen, dropped on the form, or pasted; shown small, each with a way to take it out. */
+/** The pictures of the request: chosen, dropped or pasted. Thumbnails, each with a remove button. */
 
 import { signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -6,13 +6,13 @@ import { useRef } from "preact/hooks";
 import { pictures, seesImages } from "../state";
 import "./pictures.css";
 
-/** Kinds that the server reads. */
+/** Image types that the server accepts. */
 const KINDS = ["image/png", "image/jpeg", "image/webp", "image/gif"];
 
-/** Why the last files were not taken; "" where they were. */
+/** Error for the last files; "" if all of them were accepted. */
 const refused = signal("");
 
-/** Takes the files that are pictures; says which are none. */
+/** Adds the files that are pictures; sets an error that names the others. */
 export async function addPictures(files: Iterable<File>): Promise<void> {
   const [taken, left]: [File[], File[]] = [[], []];
   for (const file of files) (KINDS.includes(file.type) ? taken : left).push(file);
@@ -21,7 +21,7 @@ export async function addPictures(files: Iterable<File>): Promise<void> {
   pictures.value = [...pictures.value, ...added];
 }
 
-/** The files that somebody drops or pastes; none where the model sees nothing, or where it is text. */
+/** The dropped or pasted files; none if the model does not accept images, or for text. */
 export function filesOf(data: DataTransfer | null): File[] {
   return seesImages.value && data ? [...data.files] : [];
 }

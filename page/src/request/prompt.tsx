@@ -1,4 +1,4 @@
-/** A text of the prompt, in which places can be marked. */
+/** A text field of the prompt, in which spans can be marked. */
 
 import type { Signal } from "@preact/signals";
 import type { JSX } from "preact";
@@ -10,18 +10,18 @@ interface Props {
   id: string;
   label: string;
   text: Signal<string>;
-  /** What the API calls this text in `spans`: "messages[0]"; null where it is not sent. */
+  /** Name of this text in `spans`, such as "messages[0]"; null if it is not sent. */
   part: string | null;
   rows: number;
 }
 
-/** Pixels between a mark and the edge that it was brought in from. */
+/** Pixels between a mark and the edge after it was scrolled into view. */
 const MARGIN = 12;
 
-/** The fields on screen, by the part that each of them is. */
+/** The fields on screen, by their part of the prompt. */
 const areas = new Map<string, HTMLTextAreaElement>();
 
-/** Goes to a place of the prompt: selects its text there. */
+/** Goes to a span of the prompt and selects its text. */
 export function goToSpan({ part, start, end }: Span): void {
   const area = areas.get(part);
   if (!area) return;
@@ -40,7 +40,7 @@ export function Prompt({ id, label, text, part, rows }: Props) {
   useEffect(() => {
     const [marked, written] = [marks.current!, area.current!];
     marked.scrollTop = written.scrollTop;
-    // Only one that is looked at by itself is brought into sight, and nothing but this text moves for it.
+    // Only a single span is scrolled into view, and only this field scrolls.
     if (spans.length !== 1) return;
     const { offsetTop, offsetHeight } = marked.querySelector("mark") ?? { offsetTop: 0, offsetHeight: 0 };
     if (offsetTop < written.scrollTop) written.scrollTop = offsetTop - MARGIN;
@@ -79,7 +79,7 @@ export function Prompt({ id, label, text, part, rows }: Props) {
   );
 }
 
-/** The text in pieces, those of `spans` in marks. Where two overlap the first one has the place. */
+/** The text in pieces, with marks at `spans`. Of overlapping spans, only the first is marked. */
 function marked(text: string, spans: readonly (Span & { label: string })[]): JSX.Element[] {
   if (spans.length === 0) return [];
   const characters = [...text];

@@ -1,4 +1,4 @@
-/** The schema on screen as the pydantic model that it would come from. */
+/** The schema on screen as an equivalent pydantic model. */
 
 import { useComputed } from "@preact/signals";
 

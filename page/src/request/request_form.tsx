@@ -1,4 +1,4 @@
-/** The left side: what is asked. */
+/** The left side: the request. */
 
 import { useSignal } from "@preact/signals";
 

@@ -32,7 +32,7 @@ export function Settings() {
             const value = event.currentTarget.valueAsNumber;
             if (!Number.isNaN(value)) temperature.value = value;
           }}
-          // Left empty it would show nothing, and another value would be sent.
+          // Left empty, the field would not show the value that is sent.
           onBlur={(event) => (event.currentTarget.value = String(temperature.value))}
         />
       </div>
@@ -46,7 +46,7 @@ export function Settings() {
   );
 }
 
-/** A whole number that may be left empty. */
+/** A field for a whole number, which may be empty. */
 function Whole({ id, label, value, empty, min }: { id: string; label: string; value: Signal<number | null>; empty: string; min: number }) {
   return (
     <div class="field">

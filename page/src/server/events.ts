@@ -1,13 +1,13 @@
 /** Server-sent events of a streamed answer. */
 
-/** The stream ended before its last event: the server died, or something in between did. */
+/** The stream ended before its last event: the server died, or a proxy closed the connection. */
 export class StreamBroken extends Error {
   constructor() {
     super("The connection closed before the end of the answer.");
   }
 }
 
-/** The objects of a stream, in order, until `[DONE]`. Throws `StreamBroken` where it ends without. */
+/** The objects of a stream, in order, until `[DONE]`. Throws `StreamBroken` if it ends without. */
 export async function* eventsOf(response: Response): AsyncGenerator<unknown> {
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -31,7 +31,7 @@ export async function* eventsOf(response: Response): AsyncGenerator<unknown> {
   }
 }
 
-/** The `data` lines of an event; "" where it is a comment, as a server sends to keep a connection. */
+/** The `data` lines of an event; "" for a comment, such as a ping. */
 function dataOf(event: string): string {
   return event
     .split(/\r?\n/)

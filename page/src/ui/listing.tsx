@@ -1,4 +1,4 @@
-/** Text of a program, of any length: what of it is out of sight is not laid out. */
+/** The text of a program, of any length: only the visible blocks are laid out. */
 
 /** Lines that are laid out together. */
 const BLOCK = 100;
@@ -6,7 +6,7 @@ const BLOCK = 100;
 export function Listing({ text, label, className }: { text: string; label: string; className: string }) {
   const lines = text.split("\n");
   const blocks = Array.from({ length: Math.ceil(lines.length / BLOCK) }, (_, at) => lines.slice(at * BLOCK, (at + 1) * BLOCK));
-  // Blocks out of sight have the height of their lines; how wide they are nobody knows but from the longest line.
+  // Blocks that are not laid out have the height of their lines; the width comes from the longest line.
   const width = lines.reduce((most, line) => Math.max(most, line.length), 0);
   return (
     <pre class={`listing ${className}`} tabIndex={0} role="region" aria-label={label}>

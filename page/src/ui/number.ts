@@ -11,7 +11,7 @@ export function percent(logprob: number): string {
   return probability(Math.exp(logprob));
 }
 
-/** 97 %, 0.4 %, < 0.1 %, > 99.99 %: nothing is rounded to what is certain. */
+/** 97 %, 0.4 %, < 0.1 %, > 99.99 %: no other value is rounded to 0 or 100 %. */
 export function probability(value: number): string {
   const share = 100 * value;
   if (share >= 99.995) return share === 100 ? "100 %" : "> 99.99 %";
@@ -20,7 +20,7 @@ export function probability(value: number): string {
   return share >= 0.1 ? `${share.toFixed(1)} %` : "< 0.1 %";
 }
 
-/** A token as it can be seen: blanks at its ends and signs without a shape are written out. */
+/** A token with symbols for a space at either end, newlines and tabs. */
 export function visible(token: string): string {
   return token.replace(/^ | $/g, "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥");
 }
@@ -35,7 +35,7 @@ export function figure(value: number): string {
   return String(Number(value.toPrecision(Math.abs(value) < 0.01 ? 1 : 3)));
 }
 
-/** By the least of the seconds: what they are multiplied with, and the unit. */
+/** Minimum seconds, factor and name of each unit. */
 const TIMES = [
   [1, 1, "s"],
   [1e-3, 1e3, "ms"],

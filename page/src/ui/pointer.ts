@@ -1,6 +1,6 @@
 /** JSON Pointers (RFC 6901). */
 
-/** The names and numbers that a pointer goes through: "/a~1b/0" is "a/b" and "0". */
+/** The unescaped segments of a pointer: "/a~1b/0" is "a/b" and "0". */
 export function segmentsOf(pointer: string): string[] {
   return pointer
     .split("/")

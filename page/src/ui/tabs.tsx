@@ -1,4 +1,4 @@
-/** Tabs as the ARIA authoring practices have them: arrow keys move, one of them is in the tab order. */
+/** Tabs as in the ARIA authoring practices: arrow keys move, only the chosen one takes Tab. */
 
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -38,7 +38,7 @@ export function Tabs<Id extends string>({ label, prefix, tabs, chosen }: { label
   );
 }
 
-/** What a tab shows. It stays in the page while it is hidden, as it may have work under way. */
+/** The content of a tab. It stays in the page while hidden, since it may have work in progress. */
 export function TabPanel<Id extends string>({ prefix, id, chosen, children }: { prefix: string; id: Id; chosen: Signal<Id>; children: ComponentChildren }) {
   return (
     <div role="tabpanel" id={`${prefix}-panel-${id}`} aria-labelledby={`${prefix}-tab-${id}`} hidden={chosen.value !== id}>

@@ -1,4 +1,4 @@
-"""Microsoft's Agent Framework: agents over responses, which it keeps by default, and over chat."""
+"""Microsoft's Agent Framework: agents over responses, stored by default, and over chat."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def saving(saved: list[Contact]) -> Any:
 
 
 def register(by: str, client: Callable[[], Any], features: dict[str, str]) -> None:
-    """The same checks over both interfaces; ``features`` are the columns."""
+    """Registers the checks for one of the APIs; ``features``: the columns of the table."""
 
     @check(features["text"], f"{by}: run")
     async def _() -> None:

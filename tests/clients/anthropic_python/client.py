@@ -25,7 +25,7 @@ check = Checks()
 client = anthropic.Anthropic(base_url=BASE_URL.removesuffix("/v1"), api_key="none")
 create = client.messages.create
 GREEDY = {"temperature": 0}
-"""The package has no name for it any more; this server takes it."""
+"""The package no longer has a parameter for it; the server accepts it."""
 
 CONTACT: list[Any] = [{"role": "user", "content": CONTACT_TEXT}]
 REVIEW: list[Any] = [{"role": "user", "content": REVIEW_TEXT}]

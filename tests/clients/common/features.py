@@ -1,4 +1,4 @@
-"""What the clients' scripts share: checks that report one JSON line each, and what they ask for."""
+"""Shared by the clients' scripts: checks that print a JSON line each, and their prompts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 BASE_URL = os.environ["BASE_URL"]
-"""With ``/v1`` at its end, as clients take it."""
+"""Ends with ``/v1``, as clients expect."""
 MODEL = os.environ["MODEL"]
 PICTURE = os.environ.get("PICTURE", "")
-"""Of the card below; there where the server's model sees. The checks of images are for it alone."""
+"""Path of the picture of ``CARD``. If it is set, only checks of images run, else all others."""
 SECONDS = 90
-"""What a check may take; the demo model answers in one or two."""
+"""Time-out of a check; the demo model answers in one or two seconds."""
 
 CONTACT_TEXT = (
     "Extract the contact from: Daniel Okafor works for Northwind Traders. "
@@ -35,7 +35,7 @@ REVIEW_TEXT = (
     "It has a weak battery and a noisy screen. Verified buyer."
 )
 OVERLONG_TEXT = "far too long " * 20_000
-"""More than the demo model's context; what a client makes of the error is its own classifier's."""
+"""More than the demo model's context; each client classifies the error in its own way."""
 UNSUPPORTED_SCHEMA = {
     "type": "object",
     "properties": {
@@ -44,7 +44,7 @@ UNSUPPORTED_SCHEMA = {
     "required": ["numbers"],
     "additionalProperties": False,
 }
-"""Valid, and refused with a 400: that an item is there twice cannot be enforced."""
+"""A valid schema that is refused with 400: a repeated item cannot be enforced."""
 
 
 class Contact(BaseModel):
@@ -90,7 +90,7 @@ class Card(BaseModel):
 
 CARD_TEXT = "Read this card."
 CARD = Card(name="George Skouyea", house="Queajei", level=40, wand=Wand(wood="beech", core="wolf"))
-"""What stands in the picture."""
+"""The content of the picture."""
 
 
 def picture_base64() -> str:
@@ -102,11 +102,11 @@ def picture_url() -> str:
 
 
 class NotApplicable(Exception):
-    """The client has this, and it does not concern this server; says why."""
+    """The check does not apply to this server; the message has the reason."""
 
 
 class Checks:
-    """Runs checks in the order in which they are written; each prints what came of it."""
+    """Runs checks in the order of their definition; each prints its result."""
 
     def __init__(self) -> None:
         self._checks: list[tuple[str, str, Callable[[], Any]]] = []
@@ -123,7 +123,7 @@ class Checks:
         return register
 
     def run(self) -> None:
-        """Every check for the server's model, or those whose name holds the text in ``CHECK``."""
+        """Runs the checks for the server's model whose names contain the text in ``CHECK``."""
         wanted = os.environ.get("CHECK", "")
         for feature, name, check in self._checks:
             if wanted in name and (feature == "images") == bool(PICTURE):
@@ -131,7 +131,7 @@ class Checks:
                 ok, detail = _outcome(check)
                 line = {"feature": feature, "check": name, "ok": ok, "detail": detail}
                 print(json.dumps(line), flush=True)
-        # Some libraries leave threads behind that would keep the process.
+        # Some libraries leave threads behind that would keep the process alive.
         sys.stdout.flush()
         os._exit(0)
 
@@ -157,7 +157,7 @@ def _outcome(check: Callable[[], Any]) -> tuple[bool | None, str]:
 
 
 def _announce(label: str) -> None:
-    """Tells the recorder, where there is one, whose requests come next."""
+    """Sends the label of the next requests to the recorder, if there is one."""
     print(f"--- {label}", file=sys.stderr, flush=True)
     recorder = os.environ.get("RECORDER")
     if recorder:

@@ -85,7 +85,7 @@ def _() -> None:
     try:
         create(Mode.MD_JSON, Contact, CONTACT)
     except IncompleteOutputException as cut:
-        # Asked in words alone, the demo model may not come to an end.
+        # With instructions in words only, the demo model may not end its answer.
         raise NotApplicable("answered; to follow it takes a larger model") from cut
     except InstructorRetryException as failed:
         if not failed.last_completion.choices[0].message.content:

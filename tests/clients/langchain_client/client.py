@@ -45,7 +45,7 @@ def save_contact(name: str, email: str, phone: str) -> str:
 
 
 def whole(model: Any, question: Any) -> AIMessage:
-    """The sum of what is streamed."""
+    """The sum of the streamed chunks."""
     total = None
     for chunk in model.stream(question):
         total = chunk if total is None else total + chunk

@@ -1,4 +1,4 @@
-"""litellm: the providers ``openai`` and ``hosted_vllm``, and its way to responses."""
+"""litellm: completions and responses, by the providers ``openai`` and ``hosted_vllm``."""
 
 from __future__ import annotations
 

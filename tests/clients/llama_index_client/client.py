@@ -51,7 +51,7 @@ responses = OpenAILikeResponses(
 
 
 def question() -> PromptTemplate:
-    """A new one for each use: the package writes into it."""
+    """A new template for each use, as the package modifies it."""
     return PromptTemplate("{text}")
 
 
@@ -113,7 +113,7 @@ def _() -> None:
             raise
         raise NotApplicable("sends tool_choice without tools, which OpenAI refuses too") from error
     except ValueError as error:
-        raise NotApplicable("answered; to follow it takes a larger model") from error
+        raise NotApplicable("answered, but not by the schema: that takes a larger model") from error
 
 
 @check("tools", "structured_predict by function calling")

@@ -1,4 +1,4 @@
-"""openai-agents: agents with an output type and with tools, over both interfaces."""
+"""openai-agents: agents with an output type and with tools, over both APIs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ set_tracing_disabled(True)
 
 
 def client() -> openai.AsyncOpenAI:
-    """A new one for each check: its connections belong to one event loop."""
+    """A new client for each check, as its connections belong to one event loop."""
     return openai.AsyncOpenAI(base_url=BASE_URL, api_key="none")
 
 
@@ -70,7 +70,7 @@ class Numbers(AgentOutputSchemaBase):
 
 
 def agent(model: Any, tool_choice: str | None = None, **arguments: Any) -> Agent[Any]:
-    """With one call at a time: so small a model repeats a call until the budget ends."""
+    """An agent that makes one call at a time: the demo model repeats calls up to ``max_tokens``."""
     settings = ModelSettings(
         temperature=0, tool_choice=tool_choice, parallel_tool_calls=False, include_usage=True
     )
@@ -78,7 +78,7 @@ def agent(model: Any, tool_choice: str | None = None, **arguments: Any) -> Agent
 
 
 def register(by: str, model: Callable[[], Any], features: dict[str, str]) -> None:
-    """The same checks over both interfaces; ``features`` are the columns."""
+    """Register the checks for one API; ``features`` maps them to the columns of the page."""
 
     @check(features["text"], f"{by}: an agent without an output type")
     async def _() -> None:
@@ -151,7 +151,7 @@ def register(by: str, model: Callable[[], Any], features: dict[str, str]) -> Non
 
 
 async def deltas(run: Any, kind: str) -> str:
-    """What the raw events of a kind add up to."""
+    """The concatenated deltas of the raw events of the type ``kind``."""
     text = ""
     async for event in run.stream_events():
         if event.type == "raw_response_event" and event.data.type == kind:

@@ -1,4 +1,4 @@
-"""Files and batches, from the upload to the answers."""
+"""Files and batches, from the upload to the results."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import json
 import openai
 from features import BASE_URL, CONTACT_TEXT, MODEL, Contact, Review
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from shared import CONTACT, CONTACT_FORMAT, REVIEW, chat, check, strictly
+from shared import CONTACT, CONTACT_FORMAT, REVIEW, chat, check, validate_type
 
 
 @check("text", "chat.completions.create")
@@ -44,7 +44,7 @@ def _() -> None:
 @check("text", "answers have OpenAI's types")
 def _() -> None:
     raw = chat.with_raw_response.create(model=MODEL, messages=CONTACT, logprobs=True)
-    strictly(ChatCompletion, raw.text)
+    validate_type(ChatCompletion, raw.text)
     assert raw.headers["x-request-id"]
 
 
@@ -185,7 +185,7 @@ def _() -> None:
         lines = [line for line in response.iter_lines() if line.startswith("data: ")]
     assert lines[-1] == "data: [DONE]"
     for line in lines[:-1]:
-        strictly(ChatCompletionChunk, line.removeprefix("data: "))
+        validate_type(ChatCompletionChunk, line.removeprefix("data: "))
 
 
 @check("stream", "AsyncOpenAI stream()")

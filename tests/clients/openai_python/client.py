@@ -7,5 +7,5 @@ import importlib
 from shared import check
 
 for module in ("chat", "tools", "custom", "extras", "responses", "images", "batches", "errors"):
-    importlib.import_module(f"{module}_checks")  # it registers its checks
+    importlib.import_module(f"{module}_checks")  # the import registers its checks
 check.run()

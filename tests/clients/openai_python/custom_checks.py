@@ -1,4 +1,4 @@
-"""Custom tools: an input that is a text of a grammar."""
+"""Custom tools, whose input matches a grammar."""
 
 from __future__ import annotations
 

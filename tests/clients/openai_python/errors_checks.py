@@ -1,4 +1,4 @@
-"""Models, and errors that are not retried."""
+"""The list of models, and errors that are not retried."""
 
 from __future__ import annotations
 

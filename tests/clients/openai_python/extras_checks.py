@@ -1,4 +1,4 @@
-"""What other servers add, completions, and schemas compiled ahead."""
+"""Request fields of other servers, completions, and schemas compiled in advance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import openai
 from features import MODEL, Review
 from openai.types import Completion
-from shared import REVIEW, chat, check, client, strictly
+from shared import REVIEW, chat, check, client, validate_type
 
 STARS = 'root ::= "Stars: " [1-5]'
 
@@ -94,7 +94,7 @@ def _() -> None:
     raw = client.completions.with_raw_response.create(
         model=MODEL, prompt=["Hello", "Good day"], n=2, logprobs=2, max_tokens=8
     )
-    strictly(Completion, raw.text)
+    validate_type(Completion, raw.text)
     assert [choice.index for choice in raw.parse().choices] == [0, 1, 2, 3]
 
 

@@ -1,4 +1,4 @@
-"""Pictures, in chat completions and in responses."""
+"""Images, in chat completions and in responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from features import CARD, CARD_TEXT, MODEL, Card, picture_url
 from shared import chat, check, client, refused
 
 
-def seeing(url: str) -> list[Any]:
+def image_messages(url: str) -> list[Any]:
     content = [
         {"type": "text", "text": CARD_TEXT},
         {"type": "image_url", "image_url": {"url": url, "detail": "high"}},
@@ -20,7 +20,7 @@ def seeing(url: str) -> list[Any]:
 @check("images", "image_url, parse with a pydantic model")
 def _() -> None:
     completion = chat.parse(
-        model=MODEL, messages=seeing(picture_url()), response_format=Card, temperature=0
+        model=MODEL, messages=image_messages(picture_url()), response_format=Card, temperature=0
     )
     assert completion.choices[0].message.parsed == CARD
     assert completion.usage
@@ -30,7 +30,7 @@ def _() -> None:
 @check("images", "image_url, stream() with a pydantic model")
 def _() -> None:
     with chat.stream(
-        model=MODEL, messages=seeing(picture_url()), response_format=Card, temperature=0
+        model=MODEL, messages=image_messages(picture_url()), response_format=Card, temperature=0
     ) as stream:
         final = stream.get_final_completion()
     assert final.choices[0].message.parsed == CARD
@@ -54,7 +54,7 @@ def _() -> None:
 @check("images", "what is no picture is a 400 that names the part, not retried")
 def _() -> None:
     error = refused(
-        openai.BadRequestError, messages=seeing("data:image/png;base64,bm8gcGljdHVyZQ==")
+        openai.BadRequestError, messages=image_messages("data:image/png;base64,bm8gcGljdHVyZQ==")
     )
     assert error.code == "invalid_image"
     assert "messages[0].content[1]" in error.message

@@ -1,4 +1,4 @@
-"""Responses."""
+"""The Responses API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import openai
 from features import CONTACT_TEXT, MODEL, REVIEW_TEXT, Contact
 from openai.types.responses import Response
-from shared import RESPONSE_SAVE, SAVE, TEXT_FORMAT, check, client, strictly
+from shared import RESPONSE_SAVE, SAVE, TEXT_FORMAT, check, client, validate_type
 
 
 @check("responses", "responses.create")
@@ -45,7 +45,7 @@ def _() -> None:
     raw = client.responses.with_raw_response.create(
         model=MODEL, input=CONTACT_TEXT, tools=[RESPONSE_SAVE], tool_choice="required"
     )
-    strictly(Response, raw.text)
+    validate_type(Response, raw.text)
 
 
 @check("responses", "an answer as the input of the next")

@@ -1,4 +1,4 @@
-"""What the checks of the openai package share: the client, the shapes, OpenAI's types."""
+"""Shared by the checks of the openai package: client, requests, schemas, and checks of types."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ TEXT_FORMAT: Any = {
 }
 
 
-def same_fields(model: BaseModel, sent: Any, place: str = "") -> None:
-    """Nothing that a type of the package requires is missing from what was sent."""
+def require_fields(model: BaseModel, sent: Any, place: str = "") -> None:
+    """Assert that ``sent`` has every field that the package's type requires."""
     for name, field in type(model).model_fields.items():
         alias = field.alias or name
-        assert not field.is_required() or alias in sent, f"{place}.{alias} is not there"
+        assert not field.is_required() or alias in sent, f"{place}.{alias} is missing"
         value, raw = getattr(model, name), sent.get(alias)
         items = value if isinstance(value, list) else [value]
         raws = raw if isinstance(raw, list) else [raw]
         for item, item_sent in zip(items, raws, strict=True):
             if isinstance(item, BaseModel):
-                same_fields(item, item_sent, f"{place}.{alias}")
+                require_fields(item, item_sent, f"{place}.{alias}")
 
 
-def strictly(kind: type[BaseModel], body: str) -> None:
-    """``body`` is what OpenAI publishes as ``kind``: no type is converted, nothing is missing."""
-    same_fields(kind.model_validate_json(body, strict=True), json.loads(body), kind.__name__)
+def validate_type(kind: type[BaseModel], body: str) -> None:
+    """Assert that ``body`` is a ``kind`` of OpenAI: nothing is converted, no field is missing."""
+    require_fields(kind.model_validate_json(body, strict=True), json.loads(body), kind.__name__)
 
 
 def only_call(message: Any) -> Any:
@@ -53,7 +53,7 @@ def only_call(message: Any) -> Any:
 
 
 def refused(status: type[openai.APIStatusError], **body: Any) -> openai.APIStatusError:
-    """What the server refuses, with the retries that the package has by default, at once."""
+    """The error of a refused request. Asserts that the package sends it once, without retries."""
     sent: list[Any] = []
     hooks: Any = {"request": [sent.append]}
     http_client = openai.DefaultHttpxClient(event_hooks=hooks)

@@ -7,7 +7,7 @@ from typing import Any
 
 from features import MODEL, Contact, Review
 from openai.types.chat import ChatCompletion
-from shared import CONTACT, RATE, REVIEW, SAVE, chat, check, only_call, strictly
+from shared import CONTACT, RATE, REVIEW, SAVE, chat, check, only_call, validate_type
 
 
 @check("tools", "strict, tool_choice required")
@@ -122,7 +122,7 @@ def _() -> None:
     raw = chat.with_raw_response.create(
         model=MODEL, messages=CONTACT, tools=[SAVE], tool_choice="required"
     )
-    strictly(ChatCompletion, raw.text)
+    validate_type(ChatCompletion, raw.text)
 
 
 @check("several calls", "parallel_tool_calls: some answer has several")

@@ -1,4 +1,4 @@
-"""outlines' own clients of servers: OpenAI, vLLM and SGLang."""
+"""outlines: its models for the servers of OpenAI, vLLM and SGLang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pydantic-ai: every way to structured output, and tools, over chat completions and responses."""
+"""pydantic-ai: all ways of structured output, and tools, by chat completions and responses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ check = Checks()
 
 
 def provider() -> OpenAIProvider:
-    """A new one for each check: a client's connections belong to one event loop."""
+    """A new provider for each check, as a client's connections belong to one event loop."""
     return OpenAIProvider(openai_client=openai.AsyncOpenAI(base_url=BASE_URL, api_key="none"))
 
 
@@ -67,7 +67,7 @@ def picture() -> BinaryContent:
 
 
 def register(by: str, model: Callable[[], Any], features: dict[str, str]) -> None:
-    """The same checks over both interfaces; ``features`` are the columns."""
+    """Register the checks for one API; ``features`` maps them to the columns of the page."""
 
     @check(features["text"], f"{by}: text")
     async def _() -> None:
@@ -168,7 +168,7 @@ async def _() -> str:
             )
         except UnexpectedModelBehavior:
             assert len(messages) >= 2
-            return "valid JSON; to keep to the keys of a schema in words takes a larger model"
+            return "valid JSON; following a schema in the prompt takes a larger model"
     assert isinstance(result.output, Contact)
     return "the model kept to the schema"
 

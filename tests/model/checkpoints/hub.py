@@ -1,4 +1,4 @@
-"""A Hub of one model, on this machine: as much of its API as fetching files takes."""
+"""A fake Hub on this machine, with one model and the calls that a download needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMIT = "0" * 40
 
 @contextmanager
 def running_hub(name: str, folder: Path) -> Iterator[str]:
-    """The URL of a server that has the files of ``folder`` as the model ``name``."""
+    """Run a Hub that serves the files of ``folder`` as the model ``name``; yields its URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

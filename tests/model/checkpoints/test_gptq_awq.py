@@ -1,4 +1,4 @@
-"""Checkpoints of GPTQ and AWQ on the CPU, packed here word by word as those libraries pack them."""
+"""GPTQ and AWQ checkpoints on the CPU; the tests pack weights into words as those libraries do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def signed(word: int) -> int:
 
 
 def in_words(codes: Tensor, bits: int, order: list[int]) -> Tensor:
-    """Rows of codes, so many a word; the one at ``order[i]`` is the ``i``th from the right."""
+    """Codes [rows, n], packed into int32; code ``order[i]`` of a word is ``i``th from the right."""
     count = 32 // bits
     rows = []
     for row in codes.tolist():
@@ -43,7 +43,7 @@ def in_words(codes: Tensor, bits: int, order: list[int]) -> Tensor:
 def packed(
     weight: Tensor, description: dict[str, Any], seed: int
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """The tensors of a linear layer's weight [N, K] and the values that they stand for."""
+    """The quantised tensors of a linear layer's weight [N, K], and their dequantised values."""
     bits, outputs, inputs = description["bits"], *weight.shape
     group = inputs if description["group_size"] == -1 else description["group_size"]
     chance = torch.Generator().manual_seed(seed)
@@ -71,7 +71,7 @@ def packed(
 
 
 def checkpoint(folder: Path, description: dict[str, Any], kind: str = "llama") -> Any:
-    """A quantised checkpoint, and the plain model with the values that it stands for."""
+    """Save a quantised checkpoint; returns the plain model with its dequantised values."""
     sizes = {**SIZES, "tie_word_embeddings": False}
     model = eager_model(save_config(folder, kind, **sizes))
     with torch.no_grad():
@@ -133,7 +133,7 @@ def test_weights_are_the_values_that_were_packed(
     layer = found.model.layers[1].mlp.down_proj
     assert isinstance(layer, QuantizedLinear)
     assert layer.stored.kind == kind
-    # A zero point times its scale is rounded to 16 bits; without zero points nothing is.
+    # Zero point times scale is rounded to 16 bits; without zero points nothing is rounded.
     assert error(found, model) < (6e-3 if kind == INT4_MINIMA else 1e-6)
 
 
@@ -162,7 +162,7 @@ def test_other_layouts_are_refused_by_name(
 
 def test_act_order_is_refused_where_it_scatters_groups(tmp_path: Path) -> None:
     checkpoint(tmp_path, GPTQ | {"desc_act": True})
-    loaded(tmp_path)  # its groups are neighbours all the same
+    loaded(tmp_path)  # each group still has consecutive inputs
     tensors = load_file(tmp_path / "model.safetensors")
     name = "model.layers.0.mlp.up_proj.g_idx"
     tensors[name] = tensors[name].flip(0)

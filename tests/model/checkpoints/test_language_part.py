@@ -1,4 +1,4 @@
-"""A checkpoint of several parts, served as text, says what the whole model says of text."""
+"""The language part of a multimodal checkpoint gives the whole model's logits for text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 def stored(folder: Path, kind: str) -> PreTrainedModel:
-    """A whole model of random weights, saved to ``folder`` as its own class saves it."""
+    """A whole model with random weights, saved to ``folder`` by its own class."""
     auto: Any = AutoModelForImageTextToText
     torch.manual_seed(0)
     model: PreTrainedModel = auto.from_config(small_config(kind), attn_implementation="eager")
@@ -55,7 +55,7 @@ LANGUAGE_CLASS = {
 
 
 @pytest.mark.parametrize("kind", LANGUAGE_CLASS)
-def test_the_language_part_of_a_checkpoint_says_what_the_whole_model_says(
+def test_the_language_part_of_a_checkpoint_gives_the_logits_of_the_whole_model(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = stored(tmp_path, kind)
@@ -71,7 +71,7 @@ def test_the_language_part_of_a_checkpoint_says_what_the_whole_model_says(
 
 
 @pytest.mark.parametrize("kind", ["llama4", "qwen3_5"])
-def test_where_images_are_wanted_the_whole_model_is_made(kind: str, tmp_path: Path) -> None:
+def test_the_whole_model_is_loaded_if_images_are_wanted(kind: str, tmp_path: Path) -> None:
     whole = stored(tmp_path, kind)
     part = loaded(tmp_path, images=True)
     assert type(part) is type(whole)
@@ -118,8 +118,8 @@ def test_a_missing_weight_of_the_language_part_is_refused(tmp_path: Path) -> Non
         loaded(tmp_path)
 
 
-def test_a_part_that_text_asks_something_of_stays(tmp_path: Path) -> None:
-    """Taking it out would end in an error; the model is served with it."""
+def test_a_part_that_the_forward_pass_reads_is_kept(tmp_path: Path) -> None:
+    """Its removal would end in an error, so the model is served with it."""
     model: Any = stored(tmp_path, "llava")
     tower = model.model.vision_tower
     forward = model.model.forward
@@ -133,10 +133,10 @@ def test_a_part_that_text_asks_something_of_stays(tmp_path: Path) -> None:
     assert model.model.vision_tower is tower
 
 
-def test_what_wants_a_library_to_see_is_served_without_it(
+def test_a_model_without_the_library_of_its_encoder_is_served_as_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its language model alone is made, of a class of its own."""
+    """Only its language model is created, by the class for that part."""
     monkeypatch.setattr("app.model.checkpoints.language_part.is_timm_available", lambda: False)
     config = small_config("gemma3n")
     auto: Any = AutoModelForCausalLM

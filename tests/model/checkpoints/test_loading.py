@@ -1,4 +1,4 @@
-"""Loading: where weights may come from, and the limits that follow from the configuration."""
+"""Loading: sources of weights, limits from the configuration, and use of host memory."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_description_says_what_was_loaded(tmp_path: Path) -> None:
     assert runner.max_model_len == 128
 
 
-def test_the_size_of_the_cache_is_no_part_of_what_numbers_depend_on(tmp_path: Path) -> None:
+def test_the_arithmetic_does_not_depend_on_the_size_of_the_cache(tmp_path: Path) -> None:
     small, large = (
         tiny_runner(tmp_path, "llama", kv_cache_bytes=size).description
         for size in (1 << 16, 1 << 17)
@@ -150,7 +150,7 @@ def test_weights_come_from_all_files_of_a_sharded_checkpoint(tied: bool, tmp_pat
         assert torch.equal(weight, expected[name]), name
     embedding = loaded.get_input_embeddings().weight
     assert (loaded.get_output_embeddings().weight is embedding) == tied
-    # No checkpoint has the frequencies of the rotary embedding: they are computed.
+    # Checkpoints lack the frequencies of the rotary embedding: they are computed.
     buffers = dict(made_up.named_buffers())
     assert buffers
     for name, buffer in loaded.named_buffers():
@@ -167,7 +167,7 @@ def test_a_shard_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 @dataclass
 class HostMemory:
-    """What a block adds to this process's own memory at most, in bytes; pages of files left out."""
+    """Peak growth of this process's anonymous memory during a block, in bytes."""
 
     before: int = 0
     most: int = 0
@@ -202,7 +202,7 @@ class HostMemory:
 
 @pytest.fixture(scope="module")
 def large_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int]:
-    """A folder with a model in bfloat16, in several files, and its bytes."""
+    """A folder with a bfloat16 model in several files, and the size of its weights in bytes."""
     folder = tmp_path_factory.mktemp("large")
     sizes = {"hidden_size": 512, "intermediate_size": 4096, "num_hidden_layers": 6}
     config = read_config(save_config(folder, "llama", **sizes))
@@ -219,9 +219,9 @@ def large_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int]:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("dtype", "copies"),
-    [(torch.bfloat16, 0), (torch.float32, 2)],  # so many times the bytes that are stored
+    [(torch.bfloat16, 0), (torch.float32, 2)],  # multiples of the stored bytes
 )
-def test_host_memory_holds_a_model_once_and_one_that_is_stored_as_it_runs_not_at_all(
+def test_host_memory_holds_a_converted_model_once_and_a_mapped_one_never(
     dtype: torch.dtype, copies: int, large_model: tuple[str, int]
 ) -> None:
     folder, size = large_model
@@ -245,7 +245,7 @@ def test_weights_on_a_gpu_were_never_in_host_memory_together(
     device = torch.device("cuda", torch.cuda.current_device())
     config = runner_config(folder, random_weights=False)
     expected = dict(load_model(config, torch.device("cpu"), dtype).named_parameters())
-    load_model(config, device, dtype)  # what the driver takes on the host, it has taken
+    load_model(config, device, dtype)  # the driver allocates its host memory now
     memory = HostMemory()
     with memory.watched():
         model = load_model(config, device, dtype)
@@ -257,7 +257,7 @@ def test_weights_on_a_gpu_were_never_in_host_memory_together(
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_transformers_is_told_to_read_weights_to_the_device_where_it_can(
+def test_weights_are_read_directly_to_the_device_if_accelerate_is_installed(
     installed: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

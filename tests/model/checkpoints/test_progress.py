@@ -1,4 +1,4 @@
-"""What is told while a model is fetched and read, and that nothing else is printed."""
+"""Progress of downloading and reading a model; nothing else is printed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def save_in_two_files(folder: Path) -> int:
-    """The demo model with its weights in two files; how many tensors there are."""
+    """Save the demo model with its weights in two files; returns the number of tensors."""
     shutil.copytree(MODEL_PATH, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     weights = load_file(next(MODEL_PATH.glob("*.safetensors")))
     names = sorted(weights)
@@ -34,14 +34,14 @@ def save_in_two_files(folder: Path) -> int:
     return len(names)
 
 
-def test_a_model_of_the_hub_tells_its_bytes_once_and_its_tensors_each_time(tmp_path: Path) -> None:
+def test_a_model_of_the_hub_reports_bytes_once_and_tensors_at_each_load(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     tensors = save_in_two_files(folder)
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     with running_hub("owner/model", folder) as url:
         hub = {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "0"}
         done = subprocess.run(
-            [sys.executable, "-m", "tests.model.checkpoints.told_loading", "owner/model"],
+            [sys.executable, "-m", "tests.model.checkpoints.loading_progress", "owner/model"],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), **hub},
             capture_output=True,
@@ -49,8 +49,8 @@ def test_a_model_of_the_hub_tells_its_bytes_once_and_its_tensors_each_time(tmp_p
             timeout=600,
         )
     assert done.returncode == 0, done.stderr
-    (download, reading), again = json.loads(done.stdout)  # and nothing else was printed there,
-    assert done.stderr == ""  # nor here
+    (download, reading), again = json.loads(done.stdout)  # stdout has only the stages
+    assert done.stderr == ""  # and stderr nothing
     assert (download["name"], download["unit"]) == ("downloading from the Hub", "B")
     assert (download["reached"][-1], download["of"]) == (size, size)
     assert (reading["name"], reading["unit"]) == ("reading the weights", "tensors")

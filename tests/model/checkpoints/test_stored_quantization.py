@@ -1,4 +1,4 @@
-"""Checkpoints in 8 and 4 bits: run as they are stored, refused by name, or made larger if asked."""
+"""Checkpoints in 8 and 4 bits: run as stored, refused by name, or dequantised on request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def describe(folder: Path, description: dict[str, Any]) -> None:
 
 
 def quantized_by(folder: Path, config: Any) -> Path:
-    """A checkpoint of tiny Llama, made by transformers and the library that ``config`` is of."""
+    """A checkpoint of a tiny Llama, quantised by transformers and the library of ``config``."""
     plain_model(folder / "plain").save_pretrained(folder / "plain")
     auto: Any = transformers.AutoModelForCausalLM
     made = auto.from_pretrained(
@@ -65,12 +65,12 @@ def four_bit_bitsandbytes() -> Any:
     )
 
 
-def test_what_has_kernels_on_the_cpu_runs_as_it_is_stored(tmp_path: Path) -> None:
+def test_weights_with_kernels_on_the_cpu_run_as_stored(tmp_path: Path) -> None:
     folder = quantized_by(tmp_path, four_bit_bitsandbytes())
     model = loaded(folder)
     packed = sum(weights_of(module) for module in model.modules()) // 2
     assert packed <= weight_bytes(model)["uint8"] <= packed * 1.1
-    runner = load_runner(runner_config(str(folder), random_weights=False))  # checks itself
+    runner = load_runner(runner_config(str(folder), random_weights=False))  # self-check included
     assert runner.description.packed_linears == 0
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([[5, 6, 7]])).logits
@@ -78,7 +78,7 @@ def test_what_has_kernels_on_the_cpu_runs_as_it_is_stored(tmp_path: Path) -> Non
 
 
 def test_a_weight_of_a_tensor_subclass_is_not_plain_and_counts_as_what_it_is_made_of() -> None:
-    """As torchao's are."""
+    """torchao stores weights in such subclasses."""
     linear = nn.Linear(8, 4, bias=False)
     assert is_plain_linear(linear)
     parts = torch.zeros(4, 8), torch.zeros(4, 8)
@@ -90,14 +90,14 @@ def test_a_weight_of_a_tensor_subclass_is_not_plain_and_counts_as_what_it_is_mad
 
 
 def weights_of(module: nn.Module) -> int:
-    """Of the linear layers but the output layer, which stays plain."""
+    """Number of weights of a linear layer; 0 for the output layer, which stays plain."""
     if not isinstance(module, nn.Linear) or module.out_features == VOCAB:
         return 0
     return module.in_features * module.out_features
 
 
 def fp8_of_compressed_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """A checkpoint with a scale for each output; returns what its weights are worth."""
+    """Save a checkpoint with a scale for each output; returns its dequantised weights."""
     from compressed_tensors.compressors import ModelCompressor
     from compressed_tensors.quantization import (
         QuantizationArgs,
@@ -138,7 +138,7 @@ def fp8_of_compressed_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def fine_grained_fp8(folder: Path) -> dict[str, torch.Tensor]:
-    """A checkpoint with a scale for each 32 by 32 weights, as DeepSeek's have for 128 by 128."""
+    """The same with a scale for each 32 x 32 weights; DeepSeek's have one for each 128 x 128."""
     model = plain_model(folder)
     model.save_pretrained(folder)
     weights, worth = load_file(folder / "model.safetensors"), {}
@@ -279,27 +279,27 @@ def test_compressed_integers_would_grow_in_the_first_pass_and_are_refused(
         ({"quant_method": "gptq", "bits": 4}, True, "gptq cannot be dequantised at load"),
     ],
 )
-def test_what_cannot_be_had_is_refused_by_name(
+def test_unsupported_methods_are_refused_by_name(
     description: dict[str, Any], dequantize: bool, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UnsupportedModel, match=message):
         loading_options(settings_of(tmp_path, description), CPU, dequantize=dequantize)
 
 
-def test_what_transformers_dequantizes_unasked_is_refused(
+def test_weights_that_transformers_dequantizes_unasked_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fine_grained_fp8(tmp_path)
     kinds = dict(stored_quantization._KINDS)
     monkeypatch.setattr(stored_quantization, "_KINDS", kinds | {"fp8": kinds["bitsandbytes"]})
     with pytest.raises(UnsupportedModel, match="dequantised them; set dequantize"):
-        loaded(tmp_path)  # as though we had thought that there were kernels
+        loaded(tmp_path)  # ``_KINDS`` claims kernels for fp8
 
 
 def test_weights_that_grow_as_they_run_are_noticed(tmp_path: Path) -> None:
     model = plain_model(tmp_path)
     size = sum(weight_bytes(model).values())
-    require_no_growth(model, size - 1)  # its weights are plain
+    require_no_growth(model, size - 1)  # plain weights are not checked
     model.config.quantization_config = {"quant_method": "compressed-tensors"}
     require_no_growth(model, size)
     with pytest.raises(UnsupportedModel, match=rf"grew from {size - 1} to {size} bytes"):

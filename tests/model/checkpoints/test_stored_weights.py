@@ -1,4 +1,4 @@
-"""Runners of models that come quantised: panels on the CPU against the same weights as floats."""
+"""Runners of quantised checkpoints: panels on the CPU against the same weights as floats."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def config(model: str, **changes: Any) -> ModelConfig:
 
 
 def logits(runner: TorchRunner) -> torch.Tensor:
-    """Of the last three tokens."""
+    """Logits of the last three tokens."""
     plan = planned([Span(TOKENS, 0, [[0, 1]])], [(0, i) for i in (5, 6, 7)])
     return runner._forward.run(lay_out(plan, 4)).float()
 
@@ -72,7 +72,7 @@ def test_a_gguf_file_is_served_as_its_values_in_floats_would_be(
     description = runner.description
     assert description.quantized == stored
     wide = sum(description.weight_bytes.get(kind, 0) for kind in ("bfloat16", "float32"))
-    assert wide < 20_000, "norms, biases and tables of positions alone"
+    assert wide < 20_000, "only norms, biases and tables of positions are floats"
     floats = load_runner(config(path, dequantize=True, dtype="float32"))
     assert floats.description.quantized == ""
     assert description.parameters == pytest.approx(floats.description.parameters, rel=0.04)
@@ -84,7 +84,7 @@ def test_weights_are_held_once(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", tiny_model("llama"), all_as(Kind.Q8_0))
 
     def held() -> set[tuple[int, ...]]:
-        """Shapes of weights outside of panels."""
+        """Shapes of weights that are held outside of panels."""
         gc.collect()
         of_blocks = [each for each in gc.get_objects() if type(each) is QuantizedWeight]
         linears = [each for each in gc.get_objects() if type(each) is torch.nn.Linear]
@@ -111,7 +111,7 @@ def test_checkpoints_of_awq_and_gptq_are_served(
     model = checkpoint(tmp_path, description)
     runner = load_runner(config(str(tmp_path)))
     assert runner.description.quantized.startswith("14 int4 by 32")
-    assert worst_error(logits(runner), exact(model)) < 0.2  # weights of 0.3 multiply rounding
+    assert worst_error(logits(runner), exact(model)) < 0.2  # large weights amplify rounding
 
 
 def test_floats_of_a_gguf_file_are_served_as_they_are(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_floats_of_a_gguf_file_are_served_as_they_are(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_stored_weights_do_not_go_with_is_refused(
+def test_settings_that_conflict_with_stored_weights_are_refused(
     tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     path = write_gguf(tmp_path / "m.gguf", tiny_model("llama"), all_as(Kind.Q8_0))

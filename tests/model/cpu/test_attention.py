@@ -1,4 +1,4 @@
-"""The CPU attention against attention written down plainly, one query at a time."""
+"""The CPU attention against a naive one that computes one query at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OPTIONS |= {
 }
 
 BATCH = [(1, 0), (1, 30), (1, 7), (1, 8), (5, 3), (5, 12), (2, 0), (20, 9), (20, 0), (1, 31)]
-"""Length and start of each span: decodes, short ones, and two that are long."""
+"""Length and start of each span: decodes, short spans, and two long ones."""
 
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
@@ -126,7 +126,7 @@ def test_short_and_long_spans_get_plain_attention(
 
 
 WIDTHS = [(8, 6), (64, 64), (96, 32)]
-"""Numbers of a key and of a value: such as fill no vector, and such as are read where they lie."""
+"""Widths of a key and of a value: some do not fill vectors, others are read without a copy."""
 
 
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
@@ -148,7 +148,7 @@ def test_a_token_has_the_same_bits_in_any_span_and_any_company(
     for longest in (tokens, 1, 3, 20, 70):
         storage = allocate({0: shape}, num_blocks=40, block_size=size, device=torch.device("cpu"))
         for pool in (storage.keys[0], storage.values[0]):
-            pool.fill_(torch.nan)  # nothing is read that nobody has written
+            pool.fill_(torch.nan)  # unwritten slots must not be read
         attention = CpuAttention(storage)
         table, other = list(range(0, 20, 2)), list(range(1, 20, 2))
         out = torch.empty(tokens, 4, out_dim, dtype=dtype)
@@ -157,7 +157,7 @@ def test_a_token_has_the_same_bits_in_any_span_and_any_company(
             length = min(dice.randint(1, longest) if longest < tokens else tokens, tokens - start)
             spans = [Span([0] * length, start, [table])]
             own = slice(0, length)
-            if dice.random() < 0.5:  # the same text, once more, before this one
+            if dice.random() < 0.5:  # a second sequence with the same text, before this one
                 spans, own = [Span([0] * length, start, [other]), *spans], slice(length, 2 * length)
             attention.begin(lay_out(spans, size))
             rows = [*range(start, start + length)] * len(spans)

@@ -1,4 +1,4 @@
-"""The limits of a container are read as the kernel writes them."""
+"""The CPU and memory limits of a container, read from the files of its control group."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ LINEARS = {
 
 
 def varied(kind: str) -> PreTrainedModel:
-    """Weights that bfloat16 can hold; norms are not 1, and gates are not even."""
+    """A bfloat16 model with random changes to norms and other one-dimensional weights."""
     model: Any = lively_model(kind, **KINDS[kind])
     with torch.no_grad():
         for part in model.parameters():
@@ -56,7 +56,7 @@ def varied(kind: str) -> PreTrainedModel:
 
 
 class Fused:
-    """A fused model, over a cache of its own."""
+    """A fused model with its own cache."""
 
     def __init__(self, model: PreTrainedModel, *, own_pass: bool = True) -> None:
         self.model: Any = copy.deepcopy(model)
@@ -79,7 +79,7 @@ class Fused:
 
 
 def random_steps(fused: Fused, texts: list[list[int]], seed: str) -> list[Tensor]:
-    """Logits of every text, in random chunks and company, with drafts that are refused."""
+    """Logits of every text, in random chunks and batches, with drafts that are rejected."""
     dice = random.Random(seed)
     slots, blocks = Slots(fused.slots.count, dice), iter(range(200))
     sequences = [
@@ -112,7 +112,7 @@ def random_texts(seed: str) -> list[list[int]]:
 
 
 def typical_error(found: list[Tensor], exact: list[Tensor]) -> float:
-    """Of a row, relative: the median, as a rounding may make a token choose other experts."""
+    """Median of the rows' relative errors: rounding may send single tokens to other experts."""
     return float(row_errors(torch.cat(found), torch.cat(exact)).median())
 
 
@@ -151,7 +151,7 @@ def test_logits_are_those_of_transformers_code_around_the_same_layers(kind: str)
 @FITS
 @pytest.mark.parametrize("kind", LINEARS)
 @torch.inference_mode()
-def test_a_token_is_the_same_to_the_bit_however_its_text_is_cut_and_whoever_is_beside_it(
+def test_a_token_has_the_same_bits_in_any_chunks_and_any_batch(
     kind: str,
 ) -> None:
     model, texts = varied(kind), random_texts(kind)
@@ -185,7 +185,7 @@ def test_a_hybrid_of_these_layers_alone_has_the_batch_invariant_mode(
 def test_weights_of_fewer_bits_run_through_the_same_loops(
     kind: str, quantize: QuantizeName
 ) -> None:
-    """Beside weights of 16 bits: a layer's gates have too few outputs to be rounded."""
+    """Some weights keep 16 bits: the gates of a layer have too few outputs to be quantised."""
     model: Any = varied(kind)
     texts = random_texts(kind)
     assert quantize_linears(model, quantize)

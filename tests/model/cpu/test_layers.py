@@ -158,7 +158,7 @@ def invariant(folder: str, **changes: Any) -> ModelConfig:
 
 @FITS
 @torch.inference_mode()
-def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
+def test_a_token_is_the_same_in_any_chunks_and_any_batch(
     tmp_path: Path,
 ) -> None:
     runner = load_runner(invariant(saved(tmp_path, "qwen3")))

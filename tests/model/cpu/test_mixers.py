@@ -1,4 +1,4 @@
-"""Layers are found by what they are, in kinds of models that no code of ours names."""
+"""Layers are recognised by their structure, in model types that our code does not name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCK = 4
 
 
 def loaded(kind: str, folder: Path) -> LoadedModel:
-    """With weights that make every part of a layer matter."""
+    """A model with weights that make every part of a layer matter."""
     small_config(kind).save_pretrained(folder)
     found = load(runner_config(str(folder)), CPU, torch.bfloat16)
     torch.manual_seed(1)
@@ -45,11 +45,11 @@ def fused_layers(found: LoadedModel) -> list[FusedLayer]:
 @pytest.mark.parametrize(
     "kind",
     [
-        "arcee",  # an MLP of another kind
-        "gemma",  # norms of 1 + their weight, GELU, and embeddings that are scaled
-        "mellum",  # experts, and a rotation for each type of layer
+        "arcee",  # an MLP without a gate
+        "gemma",  # norms of 1 + their weight, GELU, and scaled embeddings
+        "mellum",  # experts, and a rotary embedding for each type of layer
         "mixtral",
-        "qwen2_vl",  # a language model within another
+        "qwen2_vl",  # a language model within a vision model
         "seed_oss",
     ],
 )
@@ -75,13 +75,13 @@ def test_layers_of_kinds_that_nothing_names_run_in_the_loops(kind: str, tmp_path
 @pytest.mark.parametrize(
     "kind",
     [
-        "chameleon",  # norms of heads with a weight for each
+        "chameleon",  # head norms with a weight for each head
         "gpt_oss",  # sinks
-        "granite",  # what layers add is scaled
-        "helium",  # a rotation of neighbours
-        "hunyuan_v1_dense",  # norms after the rotation
-        "olmo_hybrid",  # rates up to 2
-        "smollm3",  # layers without a rotation
+        "granite",  # scaled residuals
+        "helium",  # a rotary embedding of adjacent pairs
+        "hunyuan_v1_dense",  # norms after the rotary embedding
+        "olmo_hybrid",  # rates of the delta rule up to 2
+        "smollm3",  # layers without a rotary embedding
     ],
 )
 def test_layers_with_something_of_their_own_keep_their_code(kind: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Products by panels against float32, for shapes that fit the panels and shapes that do not."""
+"""Products by panels against float32, for shapes that fill panels and shapes that do not."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_panels_hold_each_weight_once_and_zeros() -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.skipif(not has("avx512f"), reason="this processor has AVX2 alone anyway")
+@pytest.mark.skipif(not has("avx512f"), reason="the other tests cover AVX2 on this processor")
 def test_products_are_right_when_compiled_for_avx2() -> None:
     names = {"NUMBA_CPU_NAME": PROCESSORS["avx2"][0], "NUMBA_CPU_FEATURES": features_of("avx2")}
     files = [f"tests/model/cpu/test_{name}.py" for name in ("panels", "quantized_products")]

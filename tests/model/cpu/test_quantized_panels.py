@@ -1,4 +1,4 @@
-"""Rounding to 8 and 4 bits and the order of panels, on the CPU's plain operations alone."""
+"""Rounding to 8 and 4 bits and the layout of panels, with torch's plain operations."""
 
 from __future__ import annotations
 

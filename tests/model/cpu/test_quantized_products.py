@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Li
 
 
 def rounded(x: Tensor, rounds: int = 1) -> Tensor:
-    """What ``round_row`` stands for, worked out by torch: [rows, K], float32."""
+    """The values that ``round_row`` stores, computed by torch: [rows, K], float32."""
     parts = x.float().view(len(x), -1, BLOCK)
     scale = parts.abs().amax(-1, keepdim=True) / 127
     values = (parts * torch.where(scale > 2.0**-120, 1 / scale, 0)).round()
@@ -68,7 +68,7 @@ def test_a_row_is_rounded_to_bytes_with_a_scale_and_the_sums_of_its_halves() -> 
     assert sums.tolist() == values.view(3, 2, 16).sum(-1).tolist()
 
 
-def test_what_rounding_leaves_is_rounded_too_behind_it_to_sixteen_bits() -> None:
+def test_a_second_round_stores_the_error_of_the_first_for_sixteen_bits() -> None:
     torch.manual_seed(0)
     x = torch.randn(1, 96, dtype=torch.bfloat16)
     once, twice = (torch.zeros(6 * ROUNDED_BYTES, dtype=torch.uint8) for _ in range(2))
@@ -81,7 +81,7 @@ def test_what_rounding_leaves_is_rounded_too_behind_it_to_sixteen_bits() -> None
     assert (first + second - x).norm() < 3e-5 * x.norm()
 
 
-def test_what_is_no_number_stays_none() -> None:
+def test_rows_with_nan_or_infinity_give_nan() -> None:
     for bad in (float("nan"), float("inf"), -float("nan")):
         x = torch.ones(1, 32, dtype=torch.bfloat16)
         x[0, 3] = bad
@@ -112,7 +112,7 @@ def test_a_product_is_that_of_the_stored_weight_and_the_rounded_rows(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_a_row_is_the_same_to_the_bit_in_any_company(kind: PanelKind, rounds: int) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(kind: PanelKind, rounds: int) -> None:
     torch.manual_seed(0)
     own = in_panels(random_weight(kind, 130, 4160), rounds=rounds, threads=2)
     x = torch.randn(101, 4160, dtype=torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Seeded answers in bfloat16, to the bit; ``python -m tests.model.same_bits`` draws many more."""
+"""Seeded bfloat16 answers, compared bit by bit; ``tests.model.same_bits`` compares many more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.model.same_bits import compare, make_runner, schemas
 
 @FITS
 @pytest.mark.parametrize("quantize", [None, "int8", "int4"])
-def test_no_bit_of_an_answer_depends_on_company_chunks_drafts_or_what_the_cache_holds(
+def test_no_bit_of_an_answer_depends_on_batches_chunks_drafts_or_cache_contents(
     quantize: str | None, tmp_path: Path
 ) -> None:
     outcome = compare(make_runner(tmp_path, quantize), 60, longest=100, number=2)
@@ -25,7 +25,7 @@ def test_no_bit_of_an_answer_depends_on_company_chunks_drafts_or_what_the_cache_
 
 
 @FITS
-def test_nor_where_schemas_choose_quote_and_tell_items_apart(tmp_path: Path) -> None:
+def test_no_bit_depends_on_them_with_enums_quotes_and_unique_items(tmp_path: Path) -> None:
     outcome = compare(make_runner(tmp_path), 12, number=1, longest=40, constraints=schemas())
     assert outcome.differ == 0
     assert outcome.rows > 200

@@ -1,4 +1,4 @@
-"""The CPU's convolution and scans: spans of any length, saves anywhere, each row for itself."""
+"""The CPU's convolution and scans: any span length, saves anywhere, batch-invariant rows."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def call(scan: CpuScan, kind: str, given: Inputs) -> Tensor:
 
 
 def one_token(kind: str, state: Tensor, given: Inputs) -> tuple[Tensor, Tensor]:
-    """The recurrences as they are written in the papers, float64."""
+    """Output and next state by the recurrences of the papers, in float64."""
     g = {name: part.double() for name, part in given.items()}
     if kind.startswith("delta_rule"):
         q, k = (F.normalize(g[n], dim=-1).repeat_interleave(H // HK, 0) for n in ("query", "key"))
@@ -104,11 +104,11 @@ def begin(
 
 LENGTHS, READS = (1, 70, 3, 2), (1, 2, 0, 2)
 SAVES: tuple[list[tuple[int, int]], ...] = ([(1, 1)], [(1, 4), (64, 5), (70, 6)], [(2, 7)], [])
-"""A decode in place, a chunk, a beginning, and one whose end nobody wants; two read one slot."""
+"""A decode in place, a chunk, a beginning, and a span without saves; two of them read one slot."""
 
 
 def exactly(kind: str, given: Inputs, storage: StateStorage) -> tuple[Tensor, dict[int, Tensor]]:
-    """Outputs of the spans above, and the states that they save, by slot."""
+    """Exact outputs of the spans above, and the states that they save, by slot."""
     outs, saved, row = [], {}, 0
     for length, saves, read in zip(LENGTHS, SAVES, READS, strict=True):
         state = storage.scan[0][read].double()
@@ -140,10 +140,8 @@ def test_scans_are_the_recurrences_of_the_papers(kind: str, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("kind", [*SHAPES, "convolve"])
-def test_a_row_is_the_same_to_the_bit_in_any_company(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All at once by several threads; and token by token, each alone."""
+def test_a_row_has_the_same_bits_in_any_batch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows at once, by several threads, against each row in a step of its own."""
     tokens = 41
 
     def run(scan: CpuScan, part: slice) -> Tensor:

@@ -1,4 +1,4 @@
-"""A team does every item of every job once, whoever of it comes, and goes home when closed."""
+"""A team does every item of every job once, by any of its threads, which end when it closes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def help_counting(board: team.Board, items: Counts, counts: Counts) -> None:
 
 @compiled(nogil=True)
 def lead(board: team.Board, items: Counts, counts: Counts, jobs: int, most: int) -> int:
-    """Jobs of 1 to ``most`` items; returns the number of items that were not done just once."""
+    """Run jobs of 1 to ``most`` items; returns the number of items not done exactly once."""
     wrong = 0
     for job in range(jobs):
         size = 1 + job % most
@@ -80,7 +80,7 @@ def test_every_item_of_every_job_is_done_once(helpers: int) -> None:
         assert not thread.is_alive()
 
 
-def test_the_helpers_go_home_with_the_last_layer_that_needs_them() -> None:
+def test_the_helper_threads_end_with_the_last_layer_that_needs_them() -> None:
     def helpers() -> list[threading.Thread]:
         return [t for t in threading.enumerate() if t.name.startswith("leapjson-pass")]
 

@@ -1,4 +1,4 @@
-"""Trees on the CPU: each token gets what it would get with its way alone."""
+"""Trees on the CPU: each token attends as if its path were computed alone."""
 
 from __future__ import annotations
 

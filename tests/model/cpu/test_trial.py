@@ -1,4 +1,4 @@
-"""Own loops or torch's products: which of them runs is measured at load."""
+"""The choice between our own loops and torch's products, by timings at load."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLOW, FAST = [1.0, 2.0, 3.0, 4.0], [0.5, 1.0, 1.5, 2.0]
 
 
 def test_few_shapes_reach_the_kernels_of_torch() -> None:
-    """Each shape is compiled, and the code kept."""
+    """torch compiles code for each shape and keeps it."""
     sizes = {padded(rows) for rows in range(1, 4097)}
     assert len(sizes) == 80
     assert all(rows <= padded(rows) <= rows * 9 / 8 for rows in range(1, 4097))
@@ -55,8 +55,8 @@ def test_a_packed_product_is_the_plain_one_for_any_number_of_rows() -> None:
         (FAST, SLOW, True),
         (SLOW, FAST, False),
         (SLOW, SLOW, True),
-        ([1.1 * each for each in SLOW], SLOW, True),  # noise does not choose
-        ([*FAST[:3], 8.0], SLOW, True),  # prompts alone do not, either
+        ([1.1 * each for each in SLOW], SLOW, True),  # within noise
+        ([*FAST[:3], 8.0], SLOW, True),  # slower for prompts only
     ],
 )
 def test_the_loops_run_unless_torch_is_clearly_faster(

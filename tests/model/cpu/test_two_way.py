@@ -1,4 +1,4 @@
-"""The CPU attention of images whose tokens see one another, against plain attention."""
+"""The CPU attention of images whose tokens attend to each other, against naive attention."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NAMES = ["plain", "window", "softcap", "sinks", "everything"]
 SPANS = [
     (1, 30, []),
     (20, 9, [(12, 4), (18, 6)]),
-    (12, 9, [(5, 14)]),  # a prefix ended in it
+    (12, 9, [(5, 14)]),  # its prefix ended inside the image
     (150, 5, [(5, 3), (20, 100), (121, 34)]),
     (5, 3, []),
 ]
-"""Length and start of each, and the places of its images."""
+"""Length and start of each span, and the places of its images."""
 
 
 def image_at(places: list[tuple[int, int]], two_way: TwoWay) -> PromptImage:
@@ -87,7 +87,7 @@ def test_a_token_has_the_same_bits_however_the_prompt_around_images_is_cut(
     for longest in (tokens, 1, 20, 80):
         storage = allocate({0: shape}, num_blocks=10, block_size=size, device=torch.device("cpu"))
         for pool in (storage.keys[0], storage.values[0]):
-            pool.fill_(torch.nan)  # nothing is read that nobody has written
+            pool.fill_(torch.nan)  # unwritten slots must not be read
         attention, out, start = CpuAttention(storage), torch.empty(tokens, 4, 64, dtype=dtype), 0
         while start < tokens:
             end = min(start + dice.randint(1, longest) if longest < tokens else tokens, tokens)

@@ -1,4 +1,4 @@
-"""The pass of a fused model against transformers' own code around the same layers."""
+"""The forward pass of a fused model against transformers' own code around the same layers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_logits_are_those_of_transformers_code_around_the_same_layers(
                 forward, groups, texts, dice, blocks=100, lengths=(1, 1, 2, 5, 20, 40)
             )
         )
-    assert mean_error(*found) < 0.004  # the last norm is rounded to bfloat16 at other places
+    assert mean_error(*found) < 0.004  # the last norm rounds to bfloat16 at other points
 
 
 @FITS
@@ -75,8 +75,8 @@ def test_a_model_of_another_kind_keeps_its_own_pass(tmp_path: Path) -> None:
     assert not isinstance(model.forward, WholePass)
 
 
-class GivenUp:
-    """Gives each step up before a layer drawn at random, before it is computed."""
+class InterruptedSteps:
+    """Interrupts most steps before a random layer, then computes them again."""
 
     def __init__(self, forward: RaggedForward, layers: int, dice: random.Random) -> None:
         self._forward, self._layers, self._dice = forward, layers, dice
@@ -93,7 +93,7 @@ class GivenUp:
         self._forward.interrupt_when(asked)
         with contextlib.suppress(StepInterrupted):
             logits = self._forward.run(step)
-            assert left == 0, "asked before each layer"
+            assert left == 0, "the interrupt is checked before each layer"
             return logits
         self.times += 1
         self._forward.interrupt_when(None)
@@ -106,13 +106,13 @@ class GivenUp:
 def test_a_step_that_was_given_up_is_computed_again_to_the_same_bits(
     kind: str, tmp_path: Path
 ) -> None:
-    """In one pass, in fused layers (a cache of two groups) and in transformers' own."""
+    """In the whole pass, in fused layers (two cache groups) and in transformers' own layers."""
     texts = [[random.Random(n).randrange(VOCAB) for _ in range(n)] for n in (41, 3, 60, 1)]
     found = []
     for given_up in (True, False):
         model, forward, groups = fused_model(tmp_path, kind)
         layers, dice = len(model.model.layers), random.Random(kind)
-        runs: Any = GivenUp(forward, layers, dice) if given_up else forward
+        runs: Any = InterruptedSteps(forward, layers, dice) if given_up else forward
         found.append(
             run_in_random_batches(
                 runs, groups, texts, random.Random(kind), blocks=100, lengths=(1, 2, 5, 40)

@@ -1,4 +1,4 @@
-"""Adapters on the CUDA path: on the GPU where there is one, else interpreted."""
+"""Adapters on the CUDA path: on a GPU if there is one, else interpreted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PARTS = {
 }
 """Modules that share an input, and the largest rank of an adapter."""
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
-"""Relative, of what is added; the inner numbers are rounded once."""
+"""Relative to the whole output; ``A x`` is rounded once in between."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def pair_of(target: Target, rank: int) -> Pair:
 def filled(
     targets: Sequence[Target], rank: int, dtype: torch.dtype
 ) -> tuple[CudaBank, list[list[Pair | None]]]:
-    """A bank with two adapters, the second without its first module, and a slot never filled."""
+    """A bank with two adapters, the second without its first module, and an unused slot."""
     torch.manual_seed(0)
     bank = CudaBank(targets, count=3, rank=rank, dtype=dtype, device=DEVICE)
     loaded: list[list[Pair | None]] = [
@@ -125,7 +125,7 @@ def test_a_slot_that_is_filled_anew_has_nothing_of_what_was_there() -> None:
 
 
 class Launches:
-    """In place of a graph: a replay launches everything again."""
+    """Replaces a graph: a replay launches all kernels again."""
 
     def __init__(self, launch: Any) -> None:
         self.replay = launch
@@ -201,7 +201,7 @@ for capability in (80, 90, 100):
 
 
 def test_the_kernels_compile_and_fit_into_shared_memory_with_no_gpu_here() -> None:
-    # The interpreter accepts Python that the compiler refuses, so it alone proves too little.
+    # The interpreter accepts Python that the compiler rejects, so the kernels are also compiled.
     environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""The Triton kernels against plain attention: on the GPU where there is one, else interpreted."""
+"""The Triton kernels against the CPU attention: on a GPU if there is one, else interpreted."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ BATCH = [(9, 20), (5, 10), (1, 7), (1, 40), (3, 0), (30, 3)]
 """Length and start of each span: a leap, an extension, two decodes and two prefills."""
 
 FAR = [(1, 700), (3, 530), (30, 1010)]
-"""The same for spans whose keys are several chunks, the last one of its own long tiles' size."""
+"""The same for spans with several chunks of keys; the last one is computed in long tiles."""
 
 SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0, 0.0, 3.0])
 SLOPES = torch.rand(6, generator=torch.Generator().manual_seed(1))
 NEAR = torch.randn(700, 6, 9, generator=torch.Generator().manual_seed(2))
-"""For as many tokens as any step here has."""
+"""Biases by distance, for the largest number of tokens of a step here."""
 
 OPTIONS = {
     "plain": AttentionOptions(0.3, None, None, None),
@@ -81,9 +81,9 @@ def make_step(
     images: Mapping[int, Sequence[tuple[int, int]]] | None = None,
     two_way: TwoWay | None = None,
 ) -> StepArrays:
-    """Spans of these lengths and starts on shuffled blocks; what no token reads is block 0.
+    """A step of spans with these lengths and starts, on shuffled blocks; unread blocks are 0.
 
-    The spans of these numbers are ``trees``, or have places of ``images``.
+    ``trees`` are the indices of spans that are trees; ``images``, by index, places of images.
     """
     needed = [-(-(start + length) // BLOCK) for length, start in batch]
     pool = list(range(1, sum(needed) + 1))
@@ -105,7 +105,7 @@ def make_step(
 def make_storage(
     shapes: Mapping[int, LayerShape], blocks: int, window: int | None = None
 ) -> KvStorage:
-    """One group of layers, with keys and values at random."""
+    """Storage of one group of layers, with random keys and values."""
 
     groups = (CacheGroup(layers=tuple(shapes), num_blocks=blocks, window=window),)
     storage = allocate_groups(shapes, groups, block_size=BLOCK, device=CPU)
@@ -280,7 +280,7 @@ def latent_heads(shape: LayerShape, nope: int = 5, value_dim: int = 7) -> Latent
     [
         *(("latents", option, BATCH) for option in OPTIONS if option != "near"),
         ("latents", "everything", FAR),
-        # In float32 its kernels take minutes to compile for a GPU; it is served in half precision.
+        # Its float32 kernels take minutes to compile for a GPU; it is served in half precision.
         *[("latents of forty heads", "plain", [(2, 3), (1, 300), (9, 20)])][: DEVICE == CPU],
     ],
 )
@@ -325,7 +325,7 @@ def attention_of(
 def rows_of(
     attention: TritonAttention, options: AttentionOptions, query: Tensor, spans: Sequence[Span]
 ) -> list[Tensor]:
-    """What each span's rows are, by span; ``query`` [Hq, positions, D] is of the first one."""
+    """Output rows of each span; ``query`` [Hq, positions, D] has the queries of the first one."""
     step = lay_out(spans, BLOCK)
     attention.begin(step)
     columns = [torch.from_numpy(step.positions)[: len(spans[0].tokens)]]
@@ -418,10 +418,10 @@ def test_layers_of_two_cache_groups_have_slots_and_tables_of_their_own() -> None
 
 
 class Launches:
-    """In place of a kernel: notes the kinds of arguments that Triton would compile variants for."""
+    """Replaces a kernel: records the arguments for which Triton would compile variants."""
 
     def __init__(self, kernel: Any, seen: set[str]) -> None:
-        given = getattr(kernel, "kwargs", {})  # interpreted; a compiled one has all it needs
+        given = getattr(kernel, "kwargs", {})  # of an interpreted kernel; others have none
         self._kernel = JITFunction(kernel.fn, **{k: v for k, v in given.items() if v is not None})
         backend = make_backend(GPUTarget("cuda", 90, 32))
         self._bind = create_function_from_signature(
@@ -462,7 +462,7 @@ def test_no_step_launches_a_kind_of_kernel_that_was_not_there_after_loading(
         tokens = token_ids.shape[1]
         for layer, shape in layers.items():
             query, key, value = new_heads(shape, tokens)
-            if dice.random() < 0.5:  # as some models leave it: by token
+            if dice.random() < 0.5:  # in memory by token, as in some models
                 query, key, value = (
                     part.transpose(0, 1).contiguous().transpose(0, 1)
                     for part in (query, key, value)
@@ -490,7 +490,7 @@ def test_no_step_launches_a_kind_of_kernel_that_was_not_there_after_loading(
         replace(attention.step, waves=[[replace(wave, counts=shifted)]] * len(attention.kinds))
     )
     compute(torch.zeros(1, 5), torch.zeros(1, 5), torch.zeros(1))
-    assert seen > after_loading, "an unaligned list would be a kind of its own"
+    assert seen > after_loading, "an unaligned list would need a variant of its own"
 
 
 COMPILED = (
@@ -510,11 +510,11 @@ COMPILED = (
     "DeepSeek V3 in 8 bits/90",
     "DeepSeek V3 in 8 bits/100",
 )
-"""Shape of the heads, capability of the GPU, and what else is asked for."""
+"""Shape of the heads, capability of the GPU, and further options."""
 
 
 def test_the_kernels_compile_for_gpus_that_are_not_here_and_fit_into_their_shared_memory() -> None:
-    # The interpreter accepts Python that the compiler refuses, so it alone proves too little.
+    # The interpreter accepts Python that the compiler rejects, so the kernels are also compiled.
     environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.model.compile_kernels", *COMPILED],
@@ -535,7 +535,7 @@ def test_heads_that_no_tile_of_fits_are_refused() -> None:
         long_tile(Heads(1, 512, 512, 2), Device(1, 8 << 10, 8), batch_invariant=False)
 
 
-def test_a_kernel_that_asks_for_too_much_is_a_model_that_is_not_served(
+def test_a_model_is_refused_if_a_kernel_needs_too_much_shared_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class TooLarge:

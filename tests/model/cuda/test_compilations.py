@@ -1,4 +1,4 @@
-"""Counting compilations: Triton's own launch path, over a driver that only says which GPU it is."""
+"""The count of compiled kernels, by Triton's own launch path over a fake driver without a GPU."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_kernel_that_is_compiled_while_serving_is_counted_and_named() -> None:
     )
     assert done.returncode == 0, done.stderr
     before, warning, after = done.stdout.splitlines()
-    assert before == "1 0", "numbers that vary are no variants"
-    assert after == "1 1 2", "an address that is not a multiple of 16 is one; both were told"
+    assert before == "1 0", "other numbers need no variant"
+    assert after == "1 1 2", "an address that is no multiple of 16 needs one; both counted it"
     assert "all requests waited for a kernel to compile" in warning
     assert "take_drawn" in warning

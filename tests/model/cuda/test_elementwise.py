@@ -1,5 +1,5 @@
-"""The kernels between a layer's products against the lines of transformers that they stand for:
-on the GPU where there is one, else interpreted."""
+"""The kernels between a layer's products against the code of transformers that they replace: on
+a GPU if there is one, else interpreted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if DEVICE.type == "cpu":
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 WIDTH = 72
-COMPANY = (2, 7, 33)
+OTHER_ROWS = (2, 7, 33)
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +45,8 @@ def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def assert_rounded_alike(found: Tensor, expected: Tensor) -> None:
-    """Equal in half precision, but for a few that fell to the other side: float32 sums were added
-    in another order."""
+    """Assert that numbers are equal up to the order of float32 sums. In half precision this order
+    changes how a few numbers are rounded."""
     assert found.dtype == expected.dtype
     if found.dtype == torch.float32:
         torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-5)
@@ -59,7 +59,7 @@ def assert_rounded_alike(found: Tensor, expected: Tensor) -> None:
 def a_norm(
     kind: type, dtype: torch.dtype, width: int = WIDTH
 ) -> tuple[Norm, Callable[..., Tensor]]:
-    """A norm of ours, and the same one of transformers."""
+    """A norm for our kernels, and the same norm as a module of transformers."""
     module = kind(width, eps=1e-5).to(DEVICE, dtype)
     module.weight.copy_(random(width, dtype=dtype))
     return Norm(module.weight, 1e-5, shifted=kind is Gemma3RMSNorm), module
@@ -81,7 +81,7 @@ def test_norms_round_where_those_of_transformers_do(kind: type, dtype: torch.dty
 
 
 HEADS = {"grouped": (6, 2, 16), "odd": (3, 1, 20), "many": (70, 5, 6)}
-"""Query heads, key heads, dimensions."""
+"""Number of query heads, of key heads, and of dimensions."""
 
 HEAD_NORMS = {"bare": None, "qwen": LlamaRMSNorm, "gemma": Gemma3RMSNorm}
 
@@ -130,7 +130,7 @@ def test_activations_are_those_of_torch(dtype: torch.dtype) -> None:
     assert_rounded_alike(activate(gate_up, gelu=False), functional.silu(gate) * up)
     gelu = functional.gelu(gate, approximate="tanh")
     found = activate(gate_up, gelu=True)
-    # torch takes 1 + tanh(x) for a small x, and loses what cancels out.
+    # torch computes 1 + tanh(x), and loses digits where tanh(x) is near -1.
     rtol = max(2e-6, 2 * torch.finfo(dtype).eps)
     torch.testing.assert_close(found, gelu * up, rtol=rtol, atol=1e-5)
 
@@ -139,10 +139,10 @@ def test_activations_are_those_of_torch(dtype: torch.dtype) -> None:
 def test_a_token_is_the_same_alone_and_at_its_place_among_others(dtype: torch.dtype) -> None:
     norm, _ = a_norm(LlamaRMSNorm, dtype)
     head_norm, _ = a_norm(LlamaRMSNorm, dtype, 8)
-    rows, turns = random(1 + max(COMPANY), WIDTH, dtype=dtype), random(2, 34, 8, dtype=dtype)
+    rows, turns = random(1 + max(OTHER_ROWS), WIDTH, dtype=dtype), random(2, 34, 8, dtype=dtype)
 
     def results(first: int, last: int) -> list[Tensor]:
-        """Of every kernel, for these rows."""
+        """Results of every kernel for these rows."""
         x, count = rows[first:last].clone(), last - first
         keys, values = (torch.zeros(count, 2, 8, dtype=dtype, device=DEVICE) for _ in range(2))
         cos, sin = turns[:, first:last].clone()
@@ -154,7 +154,7 @@ def test_a_token_is_the_same_alone_and_at_its_place_among_others(dtype: torch.dt
 
     one_by_one = [results(i, i + 1) for i in range(len(rows))]
     alone = [torch.cat(parts) for parts in zip(*one_by_one, strict=True)]
-    for others in COMPANY:
+    for others in OTHER_ROWS:
         for found, expected in zip(results(0, others + 1), alone, strict=True):
             assert torch.equal(found, expected[: others + 1])
 
@@ -187,7 +187,7 @@ build(kernels._activate, dict(WIDTH=14336, BLOCK=1024, GELU=True))
 
 
 def test_the_kernels_compile_with_no_gpu_here() -> None:
-    # The interpreter accepts Python that the compiler refuses, so it alone proves too little.
+    # The interpreter accepts Python that the compiler rejects, so the kernels are also compiled.
     environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True

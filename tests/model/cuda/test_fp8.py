@@ -1,4 +1,4 @@
-"""Keys and values kept in 8 bits, against torch's own rounding and the attention of the CPU."""
+"""Keys and values in 8 bits, against torch's own rounding and the CPU attention."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def as_on_a_gpu() -> Iterator[None]:
 
 
 def rounded(heads: Tensor) -> tuple[Tensor, Tensor]:
-    """Numbers of E4M3 and their scales: the largest of a head becomes 448."""
+    """E4M3 numbers and their scales, by which the largest number of a head becomes 448."""
     scales = heads.float().abs().amax(-1) / 448
     return (heads.float() / scales[..., None]).clamp(-448, 448).to(torch.float8_e4m3fn), scales
 
 
 def widened(heads: Tensor) -> Tensor:
-    """What is read of heads that were kept in 8 bits."""
+    """Heads after rounding to 8 bits and back."""
     kept, scales = rounded(heads)
     return (kept.float() * scales[..., None]).to(heads.dtype)
 
 
 def in_8_bits(storage: KvStorage, shape: LayerShape, blocks: int) -> KvStorage:
-    """The same keys and values in 8 bits; those of ``storage`` become what is left of them."""
+    """A copy with keys and values in 8 bits; those of ``storage`` are rounded accordingly."""
     found = allocate({0: replace(shape, fp8=True)}, num_blocks=blocks, block_size=BLOCK, device=CPU)
     for kept, scales, whole in (
         (found.keys, found.key_scales, storage.keys),
@@ -99,7 +99,7 @@ def test_attention_over_8_bits_is_that_over_what_they_stand_for(
     storage = make_storage({0: layer}, blocks, options.window)
     copy = in_8_bits(storage, layer, blocks)
     query, key, value = new_heads(layer, len(step.token_ids))
-    key *= 30  # some of it is beyond E4M3's own range
+    key *= 30  # some numbers exceed the range of E4M3
     latent, there = None, None
     if layer.latent:
         latent = latent_heads(layer)
@@ -119,12 +119,12 @@ def test_attention_over_8_bits_is_that_over_what_they_stand_for(
     )  # fmt: skip
 
     slots = torch.from_numpy(step.slots[0])
-    read = stands_for(copy.keys[0], copy.key_scales[0])[slots].transpose(0, 1).to(dtype)
+    read = restored(copy.keys[0], copy.key_scales[0])[slots].transpose(0, 1).to(dtype)
     assert_rounded_like(read, widened(key))
     if layer.latent:
         of_value = read[..., : layer.value_dim]
     else:
-        of_value = stands_for(copy.values[0], copy.value_scales[0])[slots].transpose(0, 1).to(dtype)
+        of_value = restored(copy.values[0], copy.value_scales[0])[slots].transpose(0, 1).to(dtype)
         assert_rounded_like(of_value, widened(value))
     cpu = CpuAttention(storage)
     cpu.begin(step)
@@ -134,12 +134,12 @@ def test_attention_over_8_bits_is_that_over_what_they_stand_for(
     torch.testing.assert_close(found.cpu(), expected, atol=close * scale, rtol=close)
 
 
-def stands_for(kept: Tensor, scales: Tensor) -> Tensor:
+def restored(kept: Tensor, scales: Tensor) -> Tensor:
     return (kept.float() * scales[..., None]).cpu()
 
 
 def assert_rounded_like(found: Tensor, expected: Tensor) -> None:
-    """Up to a step of E4M3, an eighth, where both are as near."""
+    """Assert equality; a few numbers may be rounded to the next one of E4M3, an eighth away."""
     off = (found.float() - expected.float()).abs() > 0.01 * expected.float().abs()
     assert float(off.float().mean()) < 0.02
     torch.testing.assert_close(found.float(), expected.float(), rtol=0.13, atol=1e-30)

@@ -1,6 +1,6 @@
-"""Buckets, padding, and what is checked of captured graphs: all of it that needs no GPU.
+"""Buckets, padding and the checks of captured graphs, as far as they need no GPU.
 
-In place of graphs stand objects that launch again, interpreted, what a graph would replay.
+Graphs are replaced by objects whose replay launches the interpreted kernels again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ STEPS = {
 
 
 class Launches:
-    """In place of a graph: the same launches once more."""
+    """Replaces a graph: a replay repeats the launches."""
 
     def __init__(self, launch: Callable[[], None]) -> None:
         self.replay = launch
@@ -71,7 +71,7 @@ def step_of(
     trees: bool = False,
     vision_input: SpanImages | None = None,
 ) -> StepArrays:
-    """``trees``: of two ways, all of them."""
+    """A step of these spans; with ``trees`` each is a tree of two branches."""
     blocks = iter(range(BLOCKS))
     made = [
         Span(
@@ -97,7 +97,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 class Model:
-    """A tiny Llama, a cache with noise in it, and the ways to run it."""
+    """A tiny Llama and a cache with random numbers, run by the CPU or by ``CudaSteps``."""
 
     def __init__(self, folder: Path) -> None:
         name = save_config(folder, "llama")
@@ -110,7 +110,7 @@ class Model:
         self.storage = on_device(make_storage(self.shapes, BLOCKS))
 
     def expected(self, step: StepArrays) -> Tensor:
-        """By the CPU."""
+        """Logits by the CPU attention."""
         copy = replace(
             self.storage,
             device=CPU,
@@ -159,7 +159,7 @@ def prepared(model: Model) -> CudaSteps:
     steps = model.steps()
     steps.prepare()
     for part in (*model.storage.keys.values(), *model.storage.values.values()):
-        assert not part[: BLOCKS * BLOCK].any(), "noise was left in the cache"
+        assert not part[: BLOCKS * BLOCK].any(), "the cache must be zero after ``prepare``"
         part.normal_()
     return steps
 
@@ -220,9 +220,7 @@ def test_a_token_that_the_step_before_drew_is_read_on_the_device(
     torch.testing.assert_close(prepared.run(to_come, drawn).cpu(), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_where_nothing_could_be_drawn_the_pass_goes_on_with_a_token_that_there_is(
-    model: Model, prepared: CudaSteps
-) -> None:
+def test_a_failed_draw_is_read_as_token_zero(model: Model, prepared: CudaSteps) -> None:
     step = step_of([(1, 20), (1, 3)])
     lost = replace(step, drawn_rows=np.array([0, -1]))
     expected = model.expected(replace(step, token_ids=np.array([0, step.token_ids[1]])))
@@ -251,10 +249,10 @@ def test_padding_writes_to_the_spare_block_and_comes_out_as_zeros(prepared: Cuda
 
 
 class OneLayer:
-    """A forward pass of one tiny attention layer: quick to interpret."""
+    """A forward pass of one tiny attention layer, which is quick to interpret."""
 
     def __init__(self, attention: TritonAttention, shape: LayerShape, *, differs: bool) -> None:
-        """With ``differs`` no pass is quite the one before."""
+        """With ``differs`` each pass adds other noise to its logits."""
         torch.manual_seed(0)
         self._differs = differs
         self._attention = attention
@@ -274,7 +272,7 @@ class OneLayer:
 
 
 class RecurrentLayer:
-    """A forward pass of a tiny layer with a convolution and a delta rule, over states alone."""
+    """A forward pass of a tiny layer with a convolution and a delta rule, without a KV cache."""
 
     def __init__(self, scan: TritonScan) -> None:
         torch.manual_seed(0)
@@ -361,7 +359,7 @@ def test_sound_graphs_pass_the_comparison() -> None:
 
 
 def broken_in(bucket: int, breaks: Callable[[DeviceStep], DeviceStep]) -> Capture:
-    """Of the graphs, in the order of capture, one is replayed over another step than its own."""
+    """A capture that replays graph number ``bucket`` with the buffers of a changed step."""
     captured = iter(range(100))
 
     def capture(launch: Callable[[], None]) -> Replay:
@@ -382,7 +380,7 @@ def broken_in(bucket: int, breaks: Callable[[DeviceStep], DeviceStep]) -> Captur
 
 
 def lists_of_another_step(step: DeviceStep) -> DeviceStep:
-    """What a graph reads whose lists were freed: whatever lay there when it was captured."""
+    """The step with copies of its lists, as read by a graph whose own lists were freed."""
     waves = [
         [
             DeviceWave(
@@ -450,7 +448,7 @@ def test_trials_take_contexts_that_a_graph_has_room_for() -> None:
     assert (len(step.token_ids), len(step.logits_rows)) == (64, 8)
     written = [slot // BLOCK for slot in step.slots[0].tolist()]
     read = {b for span in step.spans for b in span.blocks[0][: span.start // BLOCK].tolist()}
-    assert not read & set(written), "what one span reads, no other writes"
+    assert not read & set(written), "no span writes blocks that another reads"
     alone = TrialSteps(make_storage({0: LayerShape(1, 16, 16, 2, torch.float32)}, 1), 16)
     assert len(alone.step(8, 8).token_ids) == 1
 
@@ -471,7 +469,7 @@ def test_a_graph_that_a_later_capture_or_replay_harms_is_refused() -> None:
     replays: list[object] = []
 
     class Shared:
-        """Right at its first replay, but not once the others have been replayed."""
+        """A graph that is right at its first replay only."""
 
         def __init__(self, launch: Callable[[], None]) -> None:
             self._launch = launch
@@ -483,7 +481,7 @@ def test_a_graph_that_a_later_capture_or_replay_harms_is_refused() -> None:
 
     with pytest.raises(UnsupportedModel, match=r"a step of 1 tokens"):
         one_layer(Shared).prepare()
-    assert len(replays) == 4, "all were replayed once, then again from the last one captured"
+    assert len(replays) == 4, "all are replayed once, then again, the last one captured first"
 
 
 def test_a_model_that_cannot_be_captured_runs_without_graphs(
@@ -498,10 +496,10 @@ def test_a_model_that_cannot_be_captured_runs_without_graphs(
     assert "not permitted when stream is capturing" in caplog.text
     steps.run(step_of([(2, 3)]))
     with pytest.raises(UnsupportedModel, match="set cuda_graphs to false"):
-        one_layer(waits, must_capture=True).prepare()  # as where other ranks replay theirs
+        one_layer(waits, must_capture=True).prepare()  # as on several ranks
 
 
-def test_memory_that_does_not_suffice_for_graphs_is_no_reason_to_go_without() -> None:
+def test_out_of_memory_during_a_capture_is_raised() -> None:
     def no_room(launch: Callable[[], None]) -> Replay:
         raise torch.OutOfMemoryError("out of memory")
 

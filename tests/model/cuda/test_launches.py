@@ -1,4 +1,4 @@
-"""What a step of a fused model launches, and what of it is compiled when; no GPU is needed."""
+"""The launches of a step of a fused model, and when their kernels are compiled; needs no GPU."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from app.model.inputs import lay_out
 from tests.model.fused_models import DEVICE, GEMMAS, fused, saved
 from tests.model.interpreter import rounding_as_a_gpu_does
 
-pytestmark = pytest.mark.skipif(DEVICE.type == "cuda", reason="counted where no GPU is in the way")
+pytestmark = pytest.mark.skipif(DEVICE.type == "cuda", reason="launches are counted without a GPU")
 
 ATTENTION_LAUNCHES = 3
-"""Two kernels over tiles of queries and shares of keys, and one that merges."""
+"""Short tiles, long tiles, and the merge of chunks of keys."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def exact_bfloat16() -> Iterator[None]:
 
 
 class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what a device would be given to run: torch's operations, and Triton's kernels.
+    """Records what a device would launch: torch's operations, and Triton's kernels.
 
     Views and allocations launch nothing.
     """
@@ -45,7 +45,7 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        # Some are views of some inputs and copies of others (``to``, ``reshape``).
+        # ``to`` and ``reshape`` return views of some inputs and copies of others.
         same = func.is_view and result.untyped_storage().data_ptr() == (
             args[0].untyped_storage().data_ptr()
         )
@@ -68,7 +68,7 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def launches_of_a_step(folder: str, *, batch_invariant: bool) -> tuple[list[str], int]:
-    """Names of what a step launches beside its attention, and calls of the attention."""
+    """Names of a step's launches without those of attention, and the number of attention calls."""
     _, forward, attention = fused(folder, torch.bfloat16, batch_invariant=batch_invariant)
     groups = len(attention.storage.groups)
     spans = [Span([5], 0, ((0,),) * groups), Span([6, 7], 0, ((1,),) * groups)]
@@ -83,7 +83,7 @@ def launches_of_a_step(folder: str, *, batch_invariant: bool) -> tuple[list[str]
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral with a window", *GEMMAS])
 def test_a_layer_takes_eleven_launches_of_the_twelve_it_may(kind: str, tmp_path: Path) -> None:
     counts = []
-    few, more = (2, 4) if kind == "gemma3" else (1, 2)  # Gemma 3 turns its kinds of layers apart
+    few, more = (2, 4) if kind == "gemma3" else (1, 2)  # Gemma 3: a rotary embedding by layer type
     for layers in (few, more):
         (folder := tmp_path / str(layers)).mkdir()
         names, calls = launches_of_a_step(
@@ -96,17 +96,17 @@ def test_a_layer_takes_eleven_launches_of_the_twelve_it_may(kind: str, tmp_path:
     assert counts[0] - few * of_a_layer <= 24, names
 
 
-ONE_VALUE_EACH = {"embedding", "to", "mul", "cat", "cos", "sin", "matmul"}
-"""Operations of torch that add nothing up; transformers 5.17 multiplies positions and frequencies,
-one of each, by ``matmul``."""
+WITHOUT_SUMS = {"embedding", "to", "mul", "cat", "cos", "sin", "matmul"}
+"""Operations of torch without sums. transformers 5.17 multiplies single positions by frequencies
+with ``matmul``."""
 OURS = {"_add_norm", "_rotate_and_store", "_activate", "_product", "_merge"}
 
 
-def test_in_the_batch_invariant_mode_no_sum_is_a_librarys(tmp_path: Path) -> None:
+def test_the_batch_invariant_mode_leaves_no_sum_to_a_library(tmp_path: Path) -> None:
     names, _ = launches_of_a_step(saved(tmp_path, "gemma3"), batch_invariant=True)
-    assert set(names) <= ONE_VALUE_EACH | OURS
+    assert set(names) <= WITHOUT_SUMS | OURS
     names, _ = launches_of_a_step(str(tmp_path), batch_invariant=False)
-    assert set(names) - ONE_VALUE_EACH - OURS == {"linear"}
+    assert set(names) - WITHOUT_SUMS - OURS == {"linear"}
 
 
 ONLY_COMPILED = """
@@ -148,7 +148,7 @@ for folder, mode in (("qwen3", True), ("gemma3", False)):
 
 
 def test_all_is_compiled_for_an_h100_by_its_first_step_with_no_gpu_here(tmp_path: Path) -> None:
-    """By Triton's own launch path: what the first step compiles serves steps of all sizes."""
+    """By Triton's own launch path: kernels compiled by the first step serve steps of all sizes."""
     for kind in ("qwen3", "gemma3"):
         (tmp_path / kind).mkdir()
         saved(tmp_path / kind, kind)
@@ -161,6 +161,6 @@ def test_all_is_compiled_for_an_h100_by_its_first_step_with_no_gpu_here(tmp_path
     )
     assert done.returncode == 0, done.stderr
     counts = [int(count) for count in done.stdout.split()]
-    # Norms with and without a sum, heads, activation, five products, attention.
+    # Kernels of norms with and without a sum, heads, activation, five products, and attention.
     assert counts[:5] == [10] * 5
     assert counts[5:] == [counts[5]] * 5

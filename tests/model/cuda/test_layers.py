@@ -1,4 +1,4 @@
-"""Fused layers of the CUDA path against transformers' own: on the GPU where there is one, else
+"""Fused layers of the CUDA path against transformers' own: on a GPU if there is one, else
 interpreted."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_mo
 from tests.steps import planned
 
 LENGTHS = (11, 2, 5)
-"""Tokens of the texts."""
+"""Lengths of the texts, in tokens."""
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def test_half_precision_differs_from_float32_no_more_than_transformers_does(
     [("llama", 2, torch.float32), ("gemma3", 1, torch.bfloat16)],
     ids=str,
 )
-def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
+def test_a_token_is_the_same_in_any_chunks_and_any_batch(
     kind: str, layers: int, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     folder = saved(tmp_path, kind, num_hidden_layers=layers)
@@ -102,7 +102,7 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
     blocks = ((0, 1),) * groups
 
     def logits(first: int, last: int, before: int, behind: int) -> Tensor:
-        """Of ``text[first:last]``, with so many others before and behind it."""
+        """Logits of ``text[first:last]``, with numbers of other sequences before and after it."""
         own = Span(text[first:last], first, blocks)
         spans = [*others[:before], own, *others[before : before + behind]]
         rows = [(before, offset) for offset in range(last - first)]
@@ -116,7 +116,7 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
 
 
 def four_bits(model: nn.Module) -> None:
-    """Keep all its linear layers' weights in four bits, by bitsandbytes."""
+    """Replace all linear layers by 4-bit layers of bitsandbytes."""
     quantized: Any = pytest.importorskip("bitsandbytes").nn
     for name, module in [*model.named_modules()]:
         if type(module) is nn.Linear:

@@ -1,4 +1,4 @@
-"""The arithmetic of a GPU's memory and its order, on a device that does not exist."""
+"""The memory budget of a GPU, and the order of its measurements, on a fake device."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\n
 
 
 class FakeDevice:
-    """100 GiB, of which torch reserves what is asked for and gives back what ``settle`` finds."""
+    """A device of 100 GiB with torch's allocator: freed memory stays cached until ``settle``."""
 
     def __init__(self, foreign: int = 0) -> None:
         self.total = 100 * GIB
         self.foreign = foreign * GIB
         self.driver = 0
-        """What the driver took for this process."""
+        """Memory that the driver took for this process."""
         self.used = self.cached = self.peak = 0
         self.log: list[str] = []
 
@@ -59,7 +59,7 @@ def sized(
     graphs: float = 1,
     driver: float = 0.5,
 ) -> int:
-    """What is left for the cache beside such a model; what happened is in the device's log."""
+    """Bytes left for the cache beside a model of these sizes in GiB; logs calls in ``device``."""
 
     def run_steps() -> None:
         device.log.append("steps")
@@ -80,7 +80,7 @@ def sized(
 
 
 class Held:
-    """Graphs: their memory is free once nothing keeps them alive."""
+    """Captured graphs: their memory is freed when nothing refers to them."""
 
     def __init__(self, gone: Callable[[], None]) -> None:
         self._gone = gone
@@ -97,7 +97,7 @@ def test_the_cache_gets_what_a_step_and_graphs_leave_of_the_share(
         size = sized(device, MemoryBudget(device, 0.9))
     assert size == int((90 - 16 - 3 - 1 - 0.5) * GIB)
     assert device.log == ["steps", "capture", "sized"]
-    assert device.used == int(16.25 * GIB)  # the graphs over the small cache are gone
+    assert device.used == int(16.25 * GIB)  # the graphs over the small cache are freed
     assert "weights 16.00 GiB, the largest step 3.00 GiB, graphs 1.00 GiB" in caplog.text
     assert "cache 69.50 GiB of 100.00 GiB" in caplog.text
 
@@ -107,11 +107,11 @@ def test_what_the_process_takes_in_the_end_is_its_share() -> None:
     size = sized(device, MemoryBudget(device, 0.6))
     device.take(-0.25)
     device.take(size / GIB)
-    device.take(3 + 1)  # a step while graphs are there
+    device.take(3 + 1)  # a step beside the graphs
     assert device.total - device.free - device.foreign == 60 * GIB
 
 
-def test_what_others_hold_does_not_count_but_has_to_leave_the_share_free() -> None:
+def test_memory_of_other_processes_does_not_count_but_must_leave_the_share_free() -> None:
     alone, beside = FakeDevice(), FakeDevice(foreign=40)
     assert sized(alone, MemoryBudget(alone, 0.5)) == sized(beside, MemoryBudget(beside, 0.5))
     with pytest.raises(

@@ -1,5 +1,4 @@
-"""Products whose rows depend on nothing but themselves: on the GPU where there is one, else
-interpreted."""
+"""Batch-invariant products: on a GPU if there is one, else interpreted."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ SHAPES = {
 """Columns and depth of the weight, and tiles small enough for the interpreter."""
 
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-"""Of the largest value, of what is rounded once."""
+"""Relative to the largest value, for results that are rounded once."""
 
-COMPANY = (2, 7, 33)
+OTHER_ROWS = (2, 7, 33)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +41,7 @@ def exact_bfloat16() -> Iterator[None]:
 
 
 def made(shape: str, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tiling]:
-    """Rows, a weight, a bias, and tiles."""
+    """Random rows, weight and bias of a shape, and its tiles."""
     torch.manual_seed(0)
     width, depth, tiles = SHAPES[shape]
     sizes = ((rows, depth), (width, depth), (width,))
@@ -70,9 +69,9 @@ def test_a_product_is_the_exact_one_rounded_once(
 def test_a_row_is_the_same_alone_and_at_its_place_among_others(
     shape: str, dtype: torch.dtype
 ) -> None:
-    x, weight, bias, tiles = made(shape, 1 + max(COMPANY), dtype)
+    x, weight, bias, tiles = made(shape, 1 + max(OTHER_ROWS), dtype)
     alone = torch.cat([product(row[None].clone(), weight, bias, tiles) for row in x])
-    for others in COMPANY:
+    for others in OTHER_ROWS:
         found = product(x[: others + 1], weight, bias, tiles)
         assert torch.equal(found, alone[: others + 1])
 
@@ -92,11 +91,11 @@ def test_no_rows_are_no_launch() -> None:
 @pytest.mark.parametrize(
     ("width", "depth", "expected"),
     [
-        (28672, 4096, Tiling(columns=128, depth=64, shares=1, stages=4)),  # gate and up, 8B
+        (28672, 4096, Tiling(columns=128, depth=64, shares=1, stages=4)),  # gate and up of 8B
         (128256, 4096, Tiling(columns=128, depth=64, shares=1, stages=4)),  # its output layer
         (6144, 4096, Tiling(columns=64, depth=64, shares=2, stages=4)),  # its QKV
-        (4096, 14336, Tiling(columns=64, depth=64, shares=4, stages=4)),  # its down
-        (896, 896, Tiling(columns=64, depth=64, shares=1, stages=4)),  # of 0.5B
+        (4096, 14336, Tiling(columns=64, depth=64, shares=4, stages=4)),  # its down projection
+        (896, 896, Tiling(columns=64, depth=64, shares=1, stages=4)),  # of a 0.5B model
     ],
 )
 def test_a_weights_shape_alone_decides_how_its_product_is_cut(
@@ -145,7 +144,7 @@ for capability in (80, 90, 100):
 
 
 def test_the_kernels_compile_and_fit_into_shared_memory_with_no_gpu_here() -> None:
-    # The interpreter accepts Python that the compiler refuses, so it alone proves too little.
+    # The interpreter accepts Python that the compiler rejects, so the kernels are also compiled.
     environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True

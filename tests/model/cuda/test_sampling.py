@@ -1,4 +1,4 @@
-"""The device's sampler against the CPU's: on the GPU where there is one, else interpreted."""
+"""The device's sampler against the CPU's: on a GPU if there is one, else interpreted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SOME = naive.pack({*range(0, VOCAB, 3), 70}, VOCAB)
 
 
 class CountingSampler(DeviceSampler):
-    """Knows which kernels it has launched."""
+    """Records the kernels that it launches."""
 
     def __init__(self, size: int = VOCAB, chunk_words: int = 2) -> None:
         super().__init__(size, DEVICE, chunk_words)
@@ -47,7 +47,7 @@ class CountingSampler(DeviceSampler):
 
 CPU = CpuSampler(VOCAB)
 SAMPLER = CountingSampler()
-"""Its rows are two chunks, of 64 tokens and of the rest."""
+"""A row is two chunks: 64 tokens, and the other 11."""
 
 
 def drawn(
@@ -60,7 +60,7 @@ def drawn(
 
 
 def same(ours: Sequence[SampledToken], theirs: Sequence[SampledToken]) -> None:
-    """The same tokens; logprobs within a few roundings."""
+    """Assert that tokens are the same and logprobs equal within a few roundings."""
     for here, there in zip(ours, theirs, strict=True):
         assert here.token_id == there.token_id
         assert here.logprob == pytest.approx(there.logprob, rel=1e-13, abs=1e-13)
@@ -117,7 +117,7 @@ def test_a_row_alone_and_among_31_others_gives_the_same_bits() -> None:
 
 
 def test_filters_are_exact_where_values_are_equal() -> None:
-    size = 130  # three chunks, with equals in all of them
+    size = 130  # three chunks, all with equal values
     dice = random.Random(0)
     levels = torch.tensor([dice.choice([0.0, 1.0, 1.0, 2.0]) for _ in range(size)])
     flat = torch.zeros(size)
@@ -219,7 +219,7 @@ def test_logits_may_lie_anywhere_and_are_done_with_when_sample_returns() -> None
     for place in (wide[:, :WIDTH], wide[:, 1 : WIDTH + 1], every_other[:, ::2]):
         place.copy_(logits)
         pending = SAMPLER.sample(place, draws)
-        place.zero_()  # as the next step's replay does, later on the same stream
+        place.zero_()  # like the next step's replay, later in the same stream
         assert pending.wait().tokens == expected
 
 
@@ -255,7 +255,7 @@ def test_draws_of_many_steps_are_those_of_masks_used_in_place() -> None:
 
 
 class Forbidding(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Fails at whatever makes the host wait for the device."""
+    """Fails at operations that make the host wait for the device."""
 
     waits = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique")
 
@@ -314,7 +314,7 @@ def test_a_step_takes_few_launches(
 
 
 def in_compiled_mode(script: str) -> str:
-    """What the script prints where kernels are compiled rather than interpreted."""
+    """Output of the script in a process that does not interpret kernels."""
     environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True

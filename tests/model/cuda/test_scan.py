@@ -35,7 +35,7 @@ from app.model.runner import TorchRunner
 from app.model.state_storage import StateShape, StateStorage, allocate_states
 from tests.model.hybrid import hybrid_runner, lively_model
 from tests.model.interpreter import hasten, rounding_as_a_gpu_does
-from tests.model.layers.test_recurrent import Company
+from tests.model.layers.test_recurrent import RandomSteps
 from tests.model.tiny import VOCAB, runner_config
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -46,7 +46,7 @@ if DEVICE.type == "cpu":
 
 
 def random_step(dice: random.Random, lengths: tuple[int, ...]) -> StepArrays:
-    """Spans that read any slot, and save to slots of their own; some to the one that they read."""
+    """A step of spans with random slots to read and to save to; some save to the slot they read."""
     own = list(range(1, SLOTS))
     dice.shuffle(own)
     spans = []
@@ -87,7 +87,7 @@ def device_scan(states: StateStorage, step: StepArrays, padding: int) -> TritonS
 
 
 def wide(rows: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """[rows, *shape], each row a part of a longer one, as projections are split."""
+    """Random numbers [rows, *shape]; rows are slices of longer ones, as in split projections."""
     numbers = torch.Size(shape).numel()
     longer = torch.randn(rows, numbers + 5).to(dtype)
     return longer[:, 3 : 3 + numbers].view(rows, *shape)
@@ -185,7 +185,7 @@ def test_states_and_results_are_those_of_the_cpu(kind: str, padding: int) -> Non
     with rounding_as_a_gpu_does():
         found = call(device_scan(found_states, step, padding), lambda part: part.to(DEVICE))
     assert found.dtype == expected.dtype
-    assert found.isfinite().all()  # of padding, too
+    assert found.isfinite().all()  # also for padding
     tolerance = 0.03 if dtype == BF16 else 1e-4
     torch.testing.assert_close(found[:rows].cpu(), expected, atol=tolerance, rtol=tolerance)
     for one, other in (
@@ -197,7 +197,7 @@ def test_states_and_results_are_those_of_the_cpu(kind: str, padding: int) -> Non
 
 
 def test_the_kernels_compile_for_gpus_that_are_not_here() -> None:
-    # The interpreter accepts Python that the compiler refuses, so it alone proves too little.
+    # The interpreter accepts Python that the compiler rejects, so the kernels are also compiled.
     environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.model.compile_scans", "80", "90", "100"],
@@ -211,7 +211,7 @@ def test_the_kernels_compile_for_gpus_that_are_not_here() -> None:
 
 
 class ReplayedLaunches:
-    """A graph that is none: a replay is the launches."""
+    """Replaces a graph: a replay repeats the launches."""
 
     def __init__(self, launch: Callable[[], None]) -> None:
         self.replay = launch
@@ -224,7 +224,7 @@ def device_runner(folder: Path, model: PreTrainedModel) -> TorchRunner:
 
 
 def interpreted_runner(folder: Path, model: PreTrainedModel) -> TorchRunner:
-    """A runner with the attention and scans of a GPU; steps of one or two tokens are replayed."""
+    """A runner with the attention and scans of a GPU; replays steps of one or two tokens."""
     model.save_pretrained(folder)
     config = runner_config(str(folder), random_weights=False)
     loaded = load(config, CPU, torch.float32)
@@ -265,7 +265,7 @@ def interpreted_runner(folder: Path, model: PreTrainedModel) -> TorchRunner:
 def test_models_with_states_give_the_logits_of_the_whole_text(kind: str, tmp_path: Path) -> None:
     model = lively_model(kind)
     runner = device_runner(tmp_path, model)
-    company = Company(runner, model, kind)
+    company = RandomSteps(runner, model, kind)
     for length in (13, 3, 6):
         company.add([company.dice.randrange(VOCAB) for _ in range(length)])
     company.finish()

@@ -1,4 +1,4 @@
-"""Layers that keep latents in place of keys and values, against transformers' own forward."""
+"""Layers that cache latents instead of keys and values, against transformers' own forward pass."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_layers_of_a_hybrid_model_keep_latents_beside_those_with_states(tmp_path
     loaded = load(config, torch.device("cpu"), torch.float32)
     assert {layer: shape.latent for layer, shape in loaded.shapes.items()} == {1: True, 2: True}
     assert loaded.recurrent.shapes.keys() == {0}
-    load_runner(config)  # checks itself
+    load_runner(config)  # includes the self-check
 
 
 def test_the_kernels_of_a_gpu_read_them_too(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_long_spans_are_the_same_absorbed_and_expanded(
     texts = texts_of(dice)
     found = run_in_random_batches(forward, 1, texts, dice, lengths=(1, 9, 20))
     model = eager_model(folder)
-    plain = model.to(dtype).float()  # weights that ``dtype`` can hold
+    plain = model.to(dtype).float()  # weights rounded to ``dtype``
     tolerance = 1e-5 if dtype == torch.float32 else 0.06
     for text, rows in zip(texts, found, strict=True):
         assert worst_error(rows, plain_logits(plain, text)) < tolerance
@@ -204,7 +204,7 @@ def test_windows_softcap_and_sinks_hold_for_latents_too(
 
 
 def make_step(number: int) -> StepArrays:
-    """The first step computes what the second goes on from."""
+    """Step 0 computes the prefixes of the spans in step 1."""
     tables = [[range(0, 15)], [range(15, 30)]]
     lengths = [(11, 0), (25, 0)] if number == 0 else [(20, 11), (3, 25)]
     spans = [
@@ -215,18 +215,18 @@ def make_step(number: int) -> StepArrays:
 
 
 def new_heads(count: int, tokens: int) -> tuple[LatentHeads, Tensor, Tensor]:
-    """Heads with N 5, R 8, P 4, Dv 6, a query and entries."""
+    """Latent heads with N = 5, R = 8, P = 4 and Dv = 6, a query, and cache entries."""
     torch.manual_seed(0)
     heads = LatentHeads(keys=torch.randn(count, 5, 8), values=torch.randn(count, 8, 6))
     return heads, torch.randn(count, tokens, 9), torch.randn(1, tokens, 12)
 
 
-def test_what_is_kept_is_one_memory_that_is_counted_once(tmp_path: Path) -> None:
+def test_latent_keys_and_values_share_memory_that_is_counted_once(tmp_path: Path) -> None:
     runner = load_runner(
         runner_config(save(tmp_path, "DeepSeek V3"), kv_cache_bytes=52 * 2 * 4 * 48)
     )
     [group] = runner.cache_groups
-    assert group.num_blocks == 51  # and a spare one, of 4 tokens of 12 floats in 2 layers
+    assert group.num_blocks == 51  # and a spare one; 4 tokens of 12 floats in 2 layers each
     shape = LayerShape(1, 12, 8, 6, torch.float32, latent=True)
     assert shape.token_bytes == 48
     storage = allocate({0: shape}, num_blocks=9, block_size=4, device=torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Older models' own attention, routed: variants that the list of kinds does not try."""
+"""Routing of older models' own attention: variants that ``tests.model.reach`` does not try."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that count positions for themselves are told them."""
+"""Models that compute positions themselves use those of the step."""
 
 from __future__ import annotations
 

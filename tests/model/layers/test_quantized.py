@@ -1,4 +1,4 @@
-"""Models whose weights are rounded to 8 and 4 bits at load: exact for what they are, or refused."""
+"""Models whose weights are rounded to 8 or 4 bits at load: exact for these weights, or refused."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_random_batches_differ_from_the_same_weights_as_floats_by_rounding_alone
 
 
 def rounded_once(folder: Path, **changes: int) -> set[str]:
-    """Linear layers of a Llama whose inputs have 8 bits."""
+    """Names of the linear layers of a Llama whose inputs are rounded to 8 bits."""
     transformers.LlamaConfig(**{**SIZES, **changes}).save_pretrained(folder)  # type: ignore[arg-type]
     model = varied_model(str(folder))
     quantize_linears(model, "int4")
@@ -132,7 +132,7 @@ def rounded_once(folder: Path, **changes: int) -> set[str]:
 def test_inputs_have_16_bits_where_rounding_them_costs_most(tmp_path: Path) -> None:
     names = ("self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
     assert rounded_once(tmp_path, num_hidden_layers=3) == {f"model.layers.1.{n}" for n in names}
-    assert rounded_once(tmp_path, vocab_size=1000) == {"lm_head"}  # more than a third of it
+    assert rounded_once(tmp_path, vocab_size=1000) == {"lm_head"}  # over a third of the weights
     mixture = varied_model(saved(tmp_path, "mixture"))
     quantize_linears(mixture, "int4")
     refine_inputs(mixture)
@@ -144,7 +144,7 @@ def test_inputs_have_16_bits_where_rounding_them_costs_most(tmp_path: Path) -> N
 @RUNS
 @torch.inference_mode()
 def test_a_layer_may_hold_several_kinds_of_weights(tmp_path: Path) -> None:
-    """As files in 4 bits do, which keep values and the last projection in 6."""
+    """Like 4-bit GGUF files, which store value and down projections in 6 bits."""
     folder = saved(tmp_path, "llama with biases")
     dice = random.Random(0)
     texts = [[dice.randrange(96) for _ in range(n)] for n in (9, 30)]
@@ -190,7 +190,7 @@ def test_experts_and_routers_stay_as_they_are_and_the_bytes_say_so(tmp_path: Pat
 
 
 @RUNS
-def test_what_is_rounded_is_told_and_makes_another_arithmetic(tmp_path: Path) -> None:
+def test_rounded_weights_change_the_described_arithmetic(tmp_path: Path) -> None:
     found = [loaded(tmp_path, "llama with biases", name).description for name in ("int8", "int4")]
     plain = load_runner(ModelConfig(str(tmp_path), random_weights=True, dtype="bfloat16"))
     arithmetics = {about.arithmetic for about in (*found, plain.description)}
@@ -206,7 +206,7 @@ def test_rows_do_not_depend_on_each_other_where_that_is_asked_for(tmp_path: Path
     for name in ("int8", "int4"):
         runner = loaded(
             tmp_path, "qwen3, tied", name, batch_invariant=True, block_size=4
-        )  # checks it
+        )  # includes the check
         assert runner.description.batch_invariant
 
 
@@ -250,7 +250,7 @@ def test_weights_that_are_rounded_wrongly_are_refused(
     ],
 )
 @RUNS
-def test_where_it_cannot_be_had_it_is_refused(
+def test_quantize_is_refused_where_it_is_unsupported(
     changes: dict[str, Any], device: str, reason: str
 ) -> None:
     config = ModelConfig("none", quantize="int4", **changes)

@@ -1,4 +1,4 @@
-"""Rows looked up one by one are those of the whole weight as floats."""
+"""Rows of a quantised embedding equal those of its dequantised weight."""
 
 from __future__ import annotations
 

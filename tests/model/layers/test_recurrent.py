@@ -60,8 +60,8 @@ def run(
     return list(found)
 
 
-class Company:
-    """Sequences that are computed in each other's company, in random steps."""
+class RandomSteps:
+    """Sequences that are computed together, in random steps."""
 
     def __init__(self, runner: TorchRunner, model: PreTrainedModel, seed: str) -> None:
         assert runner.states is not None
@@ -74,8 +74,8 @@ class Company:
         self.compared = 0
 
     def add(self, text: list[int], shared: StatefulSequence | None = None, at: int = 0) -> None:
-        """A sequence; ``shared`` is done, has the same text up to ``at`` and keeps a state there,
-        at a block border."""
+        """Add a sequence. ``shared`` is a finished one with the same text up to ``at``, which is a
+        block border where it has a state."""
         begun = [[] if shared is None else table[: at // BLOCK] for table in self._tables(shared)]
         tables = [
             [*table, *(blocks.pop() for _ in range(len(table), -(-len(text) // BLOCK)))]
@@ -91,7 +91,7 @@ class Company:
         return [[] for _ in self.blocks] if shared is None else shared.tables
 
     def step(self) -> None:
-        """One step of some sequences: chunks, decodes, drafts of which the last are wrong."""
+        """Run a step of some sequences: chunks, decodes, and drafts whose last tokens are wrong."""
         spans: list[Span] = []
         rows: list[tuple[int, int]] = []
         places: list[tuple[int, int]] = []
@@ -108,7 +108,7 @@ class Company:
                     rows.append((len(spans), offset))
                     places.append((index, start + offset))
             spans.append(sequence.span(length, self.dice, wrong=wrong))
-            # Drafts that were wrong; sometimes a leap that drops what was right, too.
+            # Wrong drafts are dropped, and sometimes right tokens, as by a leap.
             dropped = self.dice.choice([0, 0, 0, 0, 7])
             backs.append((sequence, max(start, start + length - dropped)))
         if not spans:
@@ -118,7 +118,7 @@ class Company:
         self.compared += len(rows)
         for sequence, position in backs:
             sequence.go_back(position)
-            while len(sequence.kept) > 12:  # makes room for others
+            while len(sequence.kept) > 12:  # frees slots for others
                 self.slots.give_back([sequence.kept.pop(1)[1]])
 
     def finish(self) -> None:
@@ -126,7 +126,7 @@ class Company:
             if all(s.computed == len(s.text) for s in self.sequences):
                 return
             self.step()
-        raise AssertionError("the sequences do not come to an end")
+        raise AssertionError("the sequences are not computed after 100 steps")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -135,7 +135,7 @@ def test_random_steps_saves_and_ways_back_give_the_logits_of_the_whole_text(
 ) -> None:
     model = lively_model(kind)
     runner = hybrid_runner(tmp_path, model)
-    company = Company(runner, model, kind)
+    company = RandomSteps(runner, model, kind)
     dice = company.dice
     for length in (61, 3, 37):
         company.add([dice.randrange(VOCAB) for _ in range(length)])
@@ -149,7 +149,7 @@ def test_random_steps_saves_and_ways_back_give_the_logits_of_the_whole_text(
 
 
 def test_from_the_empty_state_the_same_span_says_something_else(tmp_path: Path) -> None:
-    """So that the tests above would notice a state that is lost."""
+    """This shows that the tests above would notice a lost state."""
     model = lively_model("qwen3_5_text")
     runner = hybrid_runner(tmp_path, model)
     text = list(range(20, 40))
@@ -168,7 +168,7 @@ class LosesTheState(CpuScan):
 
 
 class SavesOnlyAtTheEnd(CpuScan):
-    """What it should save inside a span is what the span ends with."""
+    """Saves the final state of a span in place of the states inside it."""
 
     def begin(self, step: StepArrays) -> None:
         states = step.state_arrays

@@ -1,4 +1,4 @@
-"""The ranks that this process has started, as the system knows them."""
+"""The rank processes that this process has started, as listed in ``/proc``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def ranks_alive() -> list[int]:
-    """Processes started by this one."""
+    """Ids of the living rank processes that this process has started."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The CUDA path's fused layers on two ranks: what they multiply is summed before the norms."""
+"""The CUDA path's fused layers on two ranks: partial products are summed before the norms."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_fused_layers_of_two_ranks_give_the_logits_of_transformers(
             groups = len(attention.storage.groups)
             return run_in_random_batches(forward, groups, texts, random.Random(1))
 
-    # One at a time: Triton's interpreter changes modules that all threads see.
+    # One at a time: Triton's interpreter patches modules that all threads share.
     for found in on_all_ranks(2, run, one_at_a_time=True):
         for rows, wanted in zip(found, expected, strict=True):
             torch.testing.assert_close(rows, wanted, atol=2e-4, rtol=1e-3)

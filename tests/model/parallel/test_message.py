@@ -1,4 +1,4 @@
-"""A step as one array."""
+"""Packing a step into one array, and unpacking it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLANS = {
 
 
 def plain(value: Any) -> Any:
-    """With lists for arrays, so that two of them can be compared."""
+    """``value`` with lists in place of arrays, so that two values can be compared."""
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.tolist())
     if isinstance(value, tuple):
@@ -64,4 +64,4 @@ def test_every_field_of_a_step_is_sent_but_what_ranks_do_not_share() -> None:
         if field.name == "vision_input":  # with several ranks a model is served as text
             continue
         shown = [plain(getattr(found, field.name)) not in (None, []) for found in some]
-        assert any(shown), f"{field.name} is not shown"
+        assert any(shown), f"{field.name} is empty in all examples"

@@ -1,4 +1,4 @@
-"""Two processes that share a model, over gloo: what they answer, and how they end."""
+"""Two processes that share a model, over gloo: their answers, and the loss of one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL_STATES = {
 }
 KINDS = ("qwen3", "gemma3 with a window", RECURRENT, "llama")
 TOKENS = 160
-"""In the cache: so few that answers are preempted."""
+"""Tokens in the cache: so few that answers are preempted."""
 
 
 def load(folder: str, ranks: int) -> TorchRunner:
@@ -114,20 +114,20 @@ def test_a_rank_that_is_killed_fails_the_step_and_is_named(
     folder: str, shared: TorchRunner
 ) -> None:
     if read_config(folder).model_type != "llama":
-        return  # one kind is enough; the last, as nothing runs after it
+        return  # one kind is enough: the last, as no test follows
     engine = Engine(shared, VOCABULARY, TOKENIZER, EngineConfig())
-    told: list[str] = []
+    reasons: list[str] = []
     lost = threading.Event()
 
     def on_loss(why: str) -> None:
-        told.append(why)
+        reasons.append(why)
         lost.set()
 
     shared.watch(on_loss)
     (rank,) = ranks_alive()
     os.kill(rank, signal.SIGKILL)
     assert lost.wait(300)
-    assert told == ["rank 1 of 2: it was killed by SIGKILL"]
+    assert reasons == ["rank 1 of 2: it was killed by SIGKILL"]
     engine.add(request("r", "say: "))
     with pytest.raises(DeviceFailed, match="rank 1 of 2: it was killed by SIGKILL"):
         drain(engine)

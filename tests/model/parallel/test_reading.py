@@ -1,4 +1,4 @@
-"""What transformers reads for one rank is what is cut from the whole model."""
+"""The weights that transformers reads for one rank equal those cut from the whole model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 @contextmanager
 def rank_alone(rank: int, size: int) -> Iterator[ThreadGroup]:
-    """A rank that is told of others, and exchanges nothing with them."""
+    """A rank of a group of ``size`` that exchanges nothing with the others."""
     dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
     try:
         yield lone_rank(rank, size)

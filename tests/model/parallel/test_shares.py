@@ -1,4 +1,4 @@
-"""Layers that ranks share say what the whole model says; the ranks are threads here."""
+"""Layers that ranks share give the logits of the whole model; the ranks are threads here."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_parts_are_all_of_it(width: int, size: int) -> None:
     assert all(part.is_contiguous() for part in parts)
 
 
-def test_of_two_weights_in_one_each_is_cut() -> None:
+def test_each_of_two_weights_in_one_tensor_is_cut() -> None:
     gate_up = torch.arange(8).view(8, 1)
     assert part_of(gate_up, -2, 2, 1, 2).flatten().tolist() == [2, 3, 6, 7]
 
@@ -168,7 +168,7 @@ def test_experts_that_cannot_be_cut_evenly_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_modules_put_together_what_ranks_have(size: int) -> None:
-    """7 tokens and columns for 4 ranks: one of them has one, or none."""
+    """Uneven parts: of 7 tokens and columns the last of 4 ranks has one."""
     torch.manual_seed(0)
     table, x = nn.Embedding(7, 5, padding_idx=6), torch.randn(3, 5)
     wide, narrow = nn.Linear(5, 7), nn.Linear(7, 5, bias=False)
@@ -185,7 +185,7 @@ def test_modules_put_together_what_ranks_have(size: int) -> None:
         columns.weight, columns.bias = own(wide.weight, -2), own(wide.bias, 0)
         rows.weight = own(narrow.weight, -1)
         gathered = Gathered(columns, group, 7)
-        assert gathered.weight is columns.weight  # what the inner module has, it has
+        assert gathered.weight is columns.weight  # it has the inner module's attributes
         with torch.no_grad():
             looked_up = SharedEmbedding(some, group, 7)(ids)
             return looked_up, gathered(x), Summed(Split(rows, group), group)(gathered(x))

@@ -1,4 +1,4 @@
-"""What keeps processes from sharing a model, and what is left of them then."""
+"""Models that processes cannot share are refused, and no process is left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.model.tiny import runner_config, save_config
 
 def test_what_a_rank_cannot_load_is_said_once_and_ends_all(tmp_path: Path) -> None:
     folder = save_config(tmp_path, "llama")
-    config = runner_config(folder, tensor_parallel=2, random_weights=False)  # there are none
+    config = runner_config(folder, tensor_parallel=2, random_weights=False)  # no weights
     with pytest.raises(UnsupportedModel, match="cannot load"):
         load_runner(config)
     assert not ranks_alive()

@@ -1,4 +1,4 @@
-"""Rank 0 leads a step, the others follow: with what the host has, and what devices alone have."""
+"""Rank 0 leads a step and the others follow, with token ids from the host or from its device."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ AHEAD = planned([Span([0], 2, [[0]], drawn_by=1)], [(0, 0)])
 
 
 @pytest.mark.parametrize(("plan", "handed_out"), [(KNOWN, None), (AHEAD, [7, 8, 9])])
-def test_ids_that_a_device_has_drawn_reach_the_others_where_a_step_goes_on_from_them(
+def test_token_ids_drawn_on_the_device_reach_the_other_ranks(
     plan: Sequence[Span], handed_out: list[int] | None
 ) -> None:
     sent: list[bytes] = []
 
-    class OneCrew:
+    class FakeRankProcesses:
         def send(self, step: StepArrays, drawn: int) -> None:
             sent.append(pack(step, drawn).tobytes())
 
@@ -37,7 +37,7 @@ def test_ids_that_a_device_has_drawn_reach_the_others_where_a_step_goes_on_from_
         computed.append((step.token_ids.tolist(), None if drawn is None else drawn.tolist()))
 
     drawn = torch.tensor([7, 8, 9])
-    rank_processes: Any = OneCrew()
+    rank_processes: Any = FakeRankProcesses()
     Leader(rank_processes, _Quiet()).lead(lay_out(plan, 4), drawn)
 
     def run(group: ThreadGroup) -> None:
@@ -52,7 +52,7 @@ def test_ids_that_a_device_has_drawn_reach_the_others_where_a_step_goes_on_from_
 
 
 class _Quiet(ThreadGroup):
-    """Nobody listens."""
+    """A group of rank 0 alone, which sends to nobody."""
 
     def __init__(self) -> None:
         self.rank, self.size = 0, 1

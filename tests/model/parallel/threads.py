@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: what they exchange goes through a list."""
+"""Ranks as threads of one process, which exchange tensors through a list."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Board:
 
 
 class ThreadGroup:
-    """A ``Group`` whose ranks are threads; sums are made in the order of the ranks."""
+    """A ``Group`` whose ranks are threads; sums are added in the order of the ranks."""
 
     def __init__(self, rank: int, size: int, board: _Board) -> None:
         self.rank = rank
@@ -57,21 +57,21 @@ class ThreadGroup:
             board.barrier.wait()
             found = list(board.places)
             board.barrier.wait()
-        assert all(each.shape == tensor.shape for each in found), "ranks differ in what they send"
+        assert all(each.shape == tensor.shape for each in found), "ranks send different shapes"
         return found
 
 
 def lone_rank(rank: int, size: int) -> ThreadGroup:
-    """One that can exchange nothing."""
+    """A rank that cannot exchange anything."""
     return ThreadGroup(rank, size, _Board(size, nullcontext()))
 
 
 def on_all_ranks(
     size: int, run: Callable[[ThreadGroup], T], *, one_at_a_time: bool = False
 ) -> list[T]:
-    """What ``run`` returns in each of ``size`` ranks; raises what one of them raises.
+    """Results of ``run`` in each of ``size`` ranks; raises the error of a rank that fails.
 
-    With ``one_at_a_time`` ranks take turns where they exchange something.
+    With ``one_at_a_time`` only one rank computes at a time, until it exchanges tensors.
     """
     board = _Board(size, threading.Lock() if one_at_a_time else nullcontext())
 

@@ -1,5 +1,5 @@
-"""Which kinds of language models run, tried one by one: ``python -m tests.model.reach``.
+"""Trials of every kind of language model: ``python -m tests.model.reach``.
 
-``kinds`` lists them, ``small`` makes a configuration of each that is quick, ``trial`` tries
-one, and ``page`` writes ``docs/models.md``.
+``kinds`` lists the kinds, ``small`` makes a small configuration of one, ``trial`` tries one, and
+``page`` writes ``docs/models.md``.
 """

@@ -1,7 +1,7 @@
-"""Try kinds of models and say what became of them.
+"""Try kinds of models and report which of them run.
 
-``python -m tests.model.reach`` tries all and writes ``docs/models.md``; with names it tries those
-and prints; with ``--check`` it tries the popular ones and fails where the page says otherwise.
+``python -m tests.model.reach`` tries all and writes ``docs/models.md``. With names it tries those
+and only prints; with ``--check`` it tries the popular ones and fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.model.reach.trial import Outcome, attempt
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model.reach", description=__doc__)
     parser.add_argument("kinds", nargs="*", help="kinds to try and print; by default all")
-    parser.add_argument("--check", action="store_true", help="try the popular, compare the page")
+    parser.add_argument("--check", action="store_true", help="compare popular kinds with the page")
     arguments = parser.parse_args()
     logging.set_verbosity_error()
     kinds = arguments.kinds or (POPULAR if arguments.check else every_kind())
@@ -33,14 +33,14 @@ def main() -> int:
         on_page = rows_of(PAGE.read_text())
         stale = [o for o in outcomes if o.kind not in on_page or not promises(on_page[o.kind], o)]
         for outcome in stale:
-            print(f"{PAGE.name} is not up to date: {on_page.get(outcome.kind)} is {row(outcome)}")
+            print(f"{PAGE.name} is out of date: {on_page.get(outcome.kind)} must be {row(outcome)}")
         return bool(failed or stale)
     if not arguments.kinds and not failed:
         tokenizers = "".join(PAGE.read_text().partition(TOKENIZERS)[1:])
         PAGE.write_text(f"{written(outcomes)}\n{tokenizers}")
     runs = sum(outcome.refusal is None for outcome in outcomes)
     others = sum(outcome.is_encoder_decoder for outcome in outcomes)
-    print(f"{runs} of {len(kinds) - others} run; {failed} could not be tried")
+    print(f"{runs} of {len(kinds) - others} run; {failed} failed with an error")
     return bool(failed)
 
 
@@ -50,7 +50,7 @@ def _try_all(kinds: tuple[str, ...] | list[str]) -> tuple[list[Outcome], int]:
         start = time.perf_counter()
         try:
             outcome = attempt(kind)
-        except Exception as error:  # the others are tried all the same
+        except Exception as error:  # go on with the other kinds
             failed += 1
             place = traceback.extract_tb(error.__traceback__)[-1]
             text = " ".join(str(error).split())

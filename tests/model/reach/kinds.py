@@ -1,4 +1,4 @@
-"""Every kind of model in transformers that may write text, and those that people use most."""
+"""All kinds of models in transformers that may generate text, and the most popular ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SEVERAL_PARTS: Mapping[str, str] = {
     **modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
     **modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 }
-"""Kinds with images or sounds beside the text."""
+"""Kinds that take images or sound beside text."""
 
 NOT_OF_TEXT: Mapping[str, str] = {
     "blip": "every layer of its decoder reads an image, and its `generate` needs one",
@@ -40,7 +40,7 @@ POPULAR: tuple[str, ...] = (
     "qwen2_moe", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "qwen3_vl",
     "qwen4_exp", "recurrent_gemma", "roberta", "seed_oss", "smollm3", "starcoder2",
 )  # fmt: skip
-"""In an order in which lists of such models put them: by their own names."""
+"""The most popular kinds, in alphabetical order."""
 
 
 def every_kind() -> list[str]:

@@ -1,4 +1,4 @@
-"""``docs/models.md``: the outcomes as a page, and the rows of that page."""
+"""``docs/models.md``: writing the page from outcomes, and reading its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.model.reach.trial import Outcome
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "models.md"
 TOKENIZERS = "## Tokenizers"
-"""Heading of what ``tests.text.real_tokenizers`` writes, at the page's end."""
+"""Heading of the last section of the page, which ``tests.text.real_tokenizers`` writes."""
 _LONGEST_REASON = 200
 _ROW = re.compile(r"^\| `(?P<kind>[^`]+)` \|.*\|$", re.MULTILINE)
 
@@ -102,7 +102,7 @@ Two files of real models compared with the float weights that the package `gguf`
 
 
 def row(outcome: Outcome) -> str:
-    """The kind's row of its table."""
+    """The row of a kind in its table."""
     if outcome.refusal is None:
         return f"| `{outcome.kind}` | {outcome.model} | {outcome.bound} |"
     if outcome.is_encoder_decoder:
@@ -116,7 +116,7 @@ def row(outcome: Outcome) -> str:
 
 
 def promises(row_of_page: str, outcome: Outcome) -> bool:
-    """Whether an outcome is what a row of the page says: an error is below the one there."""
+    """Whether an outcome matches a row of the page; its error must be below the bound there."""
     if outcome.refusal is None:
         kind, model, bound = (cell.strip() for cell in row_of_page.strip("| ").split("|"))
         return (kind, model) == (f"`{outcome.kind}`", outcome.model) and outcome.error < float(
@@ -126,7 +126,7 @@ def promises(row_of_page: str, outcome: Outcome) -> bool:
 
 
 def written(outcomes: Iterable[Outcome]) -> str:
-    """The whole page."""
+    """The page without its section of tokenizers."""
     each = sorted(outcomes, key=lambda outcome: outcome.kind)
     others = [outcome for outcome in each if outcome.is_encoder_decoder]
     runs = [outcome for outcome in each if outcome.refusal is None]
@@ -158,12 +158,12 @@ def written(outcomes: Iterable[Outcome]) -> str:
 
 
 def rows_of(text: str) -> Mapping[str, str]:
-    """What a page says, by kind."""
+    """The rows of a page, by kind."""
     return {found["kind"]: found[0] for found in _ROW.finditer(text)}
 
 
 def is_of_this_version(text: str) -> bool:
-    """Whether the page was written with the transformers that is installed."""
+    """Whether the page was written with the installed version of transformers."""
     return f"transformers {transformers.__version__} has" in text
 
 

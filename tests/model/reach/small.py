@@ -1,8 +1,8 @@
-"""Small configurations, made from what a configuration class has by default.
+"""Small configurations, made from the defaults of a configuration class.
 
-Numbers with a known name are replaced, in every part of a configuration, and the rest is left: so a
-new kind is small without a line for it. Where parts of a kind have to fit each other in ways of
-their own, ``OVERRIDES`` says how.
+Numbers with a known name are replaced in every part of a configuration; other values stay. So a new
+kind usually needs no entry. ``OVERRIDES`` has the values of kinds whose parts have to fit each
+other in ways of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 VOCAB = 96
 PLAIN_TOKENS = range(3, VOCAB - 5)
-"""Tokens that mean nothing else: no end, no image."""
+"""Tokens without a special meaning such as an end or an image."""
 _LAYERS = 2
 
 _WIDTHS = {
@@ -71,7 +71,7 @@ _SIZES: Mapping[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
     "decoder_start_token_id": 1,
-    # Weights so large that attention is not the same everywhere.
+    # With small weights attention would be almost uniform.
     "initializer_range": 0.3,
     "init_std": 0.3,
     "is_decoder": True,
@@ -177,7 +177,7 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
         "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 64,
         "indexer_compress_ratio": 4, "ple_layer_ids": [1], "ple_embed_dim": 32,
         "heads_per_ngram": 2, "ngram_vocab_size_base": 50, "split_ngram_parts": 1,
-        "eos_token_id": 40,  # one that texts have
+        "eos_token_id": 40,  # a token that the texts contain
     },
     "radio": {"video_temporal_patch_size": 2},
     "reformer": {
@@ -214,7 +214,7 @@ _STARTS: Mapping[str, Mapping[str, Any]] = {
         },
     },
 }
-"""What a configuration class does not do without."""
+"""Arguments without which a configuration class fails."""
 
 
 def small_config(kind: str) -> PretrainedConfig:
@@ -252,7 +252,7 @@ def _shrunk(default: PretrainedConfig) -> PretrainedConfig:
 
 
 def _layers(default: PretrainedConfig) -> int:
-    """So many that each type of layer is among them."""
+    """Number of layers that includes each type of layer."""
     types = [*(getattr(default, "layer_types", None) or ())]
     return max([_LAYERS, *(1 + types.index(each) for each in set(types))])
 

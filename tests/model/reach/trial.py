@@ -1,8 +1,8 @@
-"""One trial: a small random model of a kind, through ``load_runner``, against plain attention.
+"""One trial: a small random model of a kind, by ``load_runner``, against eager attention.
 
-``load_runner`` has its self-check. Then three texts are computed in random chunks and random
-company, and each row of logits is compared with what transformers' own eager attention says of the
-whole text. All of it in float32 on the CPU.
+``load_runner`` runs its self-check. Then three texts are computed in random chunks and batches, and
+each row of logits is compared with that of transformers' eager attention over the whole text. All
+of it in float32 on the CPU.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ _CHUNKS = (1, 1, 2, 5, 18)
 _MOST_PARAMETERS = 60_000_000
 _TOLERANCE = 1e-3
 _ROUNDING = 9e-6
-"""What rounding alone may come to somewhere."""
+"""Relative error that rounding alone may cause on some processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one kind."""
+    """Result of the trial of one kind."""
 
     kind: str
     model: str = ""
-    """The class that ran."""
+    """Class of the model that ran."""
     refusal: str | None = None
-    """Why it is refused; None: it runs."""
+    """Reason of the refusal; None: the kind runs."""
     error: float = 0.0
     """Largest relative error of a row of logits."""
 
     @property
     def bound(self) -> str:
-        """The power of ten above twice the error: another machine adds up in another order."""
+        """The power of ten above twice the error, as other processors add in another order."""
         return f"1e{math.ceil(math.log10(max(2 * self.error, _ROUNDING)))}"
 
     @property
@@ -60,9 +60,9 @@ class Outcome:
 
 
 def attempt(kind: str) -> Outcome:
-    """Try one kind. Raises what a model raises that is neither served nor refused."""
+    """Try one kind. Raises the error of a model that is neither served nor refused."""
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-        warnings.simplefilter("ignore")  # a model's own, of settings that no checkpoint has
+        warnings.simplefilter("ignore")  # models warn about settings that checkpoints never have
         small_config(kind).save_pretrained(folder)
         try:
             runner = load_runner(runner_config(folder))
@@ -81,10 +81,10 @@ def attempt(kind: str) -> Outcome:
 def _worst_error(runner: TorchRunner, model: PreTrainedModel, dice: random.Random) -> float:
     texts = [[dice.choice(PLAIN_TOKENS) for _ in range(length)] for length in _LENGTHS]
     wanted = [logits_of(model, torch.tensor([text]), None, 0) for text in texts]
-    # A model whose rows follow from their own token alone would pass whatever attention does.
+    # Rows that depend only on their own token would pass with any attention.
     other = [texts[-1][0] + 1, *texts[-1][1:]]
     changed = logits_of(model, torch.tensor([other]), None, 0)
-    assert worst_error(changed[-1:], wanted[-1][-1:]) > _TOLERANCE, "nothing is read of the past"
+    assert worst_error(changed[-1:], wanted[-1][-1:]) > _TOLERANCE, "logits ignore earlier tokens"
     found = _in_random_batches(runner, texts, dice)
     error = worst_error(torch.cat(found), torch.cat(wanted))
     assert error <= _TOLERANCE, f"relative error {error:.2g}"

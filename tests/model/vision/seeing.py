@@ -1,4 +1,4 @@
-"""Tiny random models that see, each in a folder with its image processor and a tokenizer."""
+"""Tiny random vision models, each in a folder with its image processor and a tokenizer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MARKS = (
 
 
 class SeeingVocabulary(ByteVocabulary):
-    """One with the marks of images behind the others."""
+    """A byte vocabulary with the marks of images after its other tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ _TEXT: dict[str, Any] = {
     "eos_token_id": VOCABULARY.eos,
     "tie_word_embeddings": False,
 }
-_EYE: dict[str, Any] = {
+_ENCODER: dict[str, Any] = {
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
@@ -62,7 +62,7 @@ _EYE: dict[str, Any] = {
     "image_size": 28,
     "patch_size": 7,
 }
-_SMALL_EYE = _EYE | {"patch_size": 14}
+_SMALL_ENCODER = _ENCODER | {"patch_size": 14}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class Kind:
     marker: str
     processor: Callable[[PreTrainedTokenizerFast], Any]
     around: tuple[str, str] = ("", "")
-    """What a chat template puts before and behind an image."""
+    """Text that a chat template puts before and after an image."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What its processor calls marks of the tokenizer."""
+    """The processor's names for marks of the tokenizer."""
     seed: int = 0
-    """Of its weights: one with which no answer draws an image's token, which the whole model would
-    take for an image."""
+    """Seed of the weights, chosen so that no answer draws an image token, which the whole model
+    would take for an image."""
 
 
 def _llava(tokenizer: Any) -> Any:
@@ -199,7 +199,7 @@ KINDS: dict[str, Kind] = {
     "llava": Kind(
         "llava",
         {
-            "vision_config": {"model_type": "siglip_vision_model", **_EYE},
+            "vision_config": {"model_type": "siglip_vision_model", **_ENCODER},
             "text_config": {"model_type": "llama", **_TEXT},
             "vision_feature_layer": -1,
             "vision_feature_select_strategy": "full",
@@ -211,7 +211,7 @@ KINDS: dict[str, Kind] = {
     "llava_onevision": Kind(
         "llava_onevision",
         {
-            "vision_config": {"model_type": "siglip_vision_model", **_SMALL_EYE},
+            "vision_config": {"model_type": "siglip_vision_model", **_SMALL_ENCODER},
             "text_config": {"model_type": "qwen2", **_TEXT},
             "vision_feature_layer": -1,
             "vision_feature_select_strategy": "full",
@@ -225,7 +225,7 @@ KINDS: dict[str, Kind] = {
     "idefics3": Kind(
         "idefics3",
         {
-            "vision_config": _EYE,
+            "vision_config": _ENCODER,
             "text_config": {"model_type": "llama", **_TEXT},
             "scale_factor": 2,
             "image_token_id": VOCABULARY.marks["<image>"],
@@ -237,7 +237,7 @@ KINDS: dict[str, Kind] = {
     "mistral3": Kind(
         "mistral3",
         {
-            "vision_config": {"model_type": "pixtral", "head_dim": 8, **_EYE, "image_size": 56},
+            "vision_config": {"model_type": "pixtral", "head_dim": 8, **_ENCODER, "image_size": 56},
             "text_config": {"model_type": "mistral", **_TEXT, "sliding_window": None},
             "vision_feature_layer": -1,
             "spatial_merge_size": 2,
@@ -317,8 +317,8 @@ KINDS["qwen3_5"] = Kind(
 KINDS["gemma3"] = Kind(
     "gemma3",
     {
-        "vision_config": {"model_type": "siglip_vision_model", **_EYE},
-        # Two images see more of one another than a window.
+        "vision_config": {"model_type": "siglip_vision_model", **_ENCODER},
+        # The window is smaller than an image of 16 tokens.
         "text_config": _TEXT | {"num_hidden_layers": 6, "sliding_window": 12},
         "mm_tokens_per_image": 16,
         "image_token_id": VOCABULARY.marks["<image>"],
@@ -335,7 +335,7 @@ KINDS["gemma3"] = Kind(
     seed=1,
 )
 
-_FOURTH: dict[str, Any] = {
+_GEMMA4: dict[str, Any] = {
     "vision_config": {
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -361,7 +361,7 @@ _FOURTH: dict[str, Any] = {
     "boi_token_id": VOCABULARY.marks["<|vision_start|>"],
     "eoi_token_id": VOCABULARY.marks["<|vision_end|>"],
 }
-_NAMES_OF_FOURTH = {
+_GEMMA4_NAMES = {
     "boi_token": "<|vision_start|>",
     "eoi_token": "<|vision_end|>",
     "image_token": "<image>",
@@ -369,7 +369,7 @@ _NAMES_OF_FOURTH = {
     "eoa_token": "[IMG_END]",
     "audio_token": "[IMG]",
 }
-KINDS["gemma4"] = Kind("gemma4", _FOURTH, "<image>", _gemma4, names=_NAMES_OF_FOURTH)
+KINDS["gemma4"] = Kind("gemma4", _GEMMA4, "<image>", _gemma4, names=_GEMMA4_NAMES)
 
 _EXPERTS = {
     "num_experts": 4,
@@ -378,15 +378,15 @@ _EXPERTS = {
     "decoder_sparse_step": 1,
 }
 _WIDE = KINDS["llava_onevision"].settings | {"image_grid_pinpoints": [[28, 56], [56, 28], [56, 56]]}
-_THIRD, _FIFTH = KINDS["qwen3_vl"].settings, KINDS["qwen3_5"].settings
-_EYES_OF_QWEN = KINDS["qwen2_5_vl"].settings["vision_config"]
+_QWEN3_VL, _QWEN3_5 = KINDS["qwen3_vl"].settings, KINDS["qwen3_5"].settings
+_QWEN_ENCODER = KINDS["qwen2_5_vl"].settings["vision_config"]
 
 MORE_KINDS: dict[str, Kind] = {
     "llava_next": Kind("llava_next", _WIDE, "<image>", _next),
     "internvl": Kind(
         "internvl",
         {
-            "vision_config": _EYE | {"image_size": [28, 28], "patch_size": [7, 7]},
+            "vision_config": _ENCODER | {"image_size": [28, 28], "patch_size": [7, 7]},
             "text_config": {"model_type": "qwen2", **_TEXT},
             "image_token_id": VOCABULARY.marks["<image>"],
             "image_seq_length": 4,
@@ -422,16 +422,16 @@ MORE_KINDS: dict[str, Kind] = {
     ),
     "qwen3_vl_moe": Kind(
         "qwen3_vl_moe",
-        _THIRD | {"text_config": _THIRD["text_config"] | _EXPERTS},
+        _QWEN3_VL | {"text_config": _QWEN3_VL["text_config"] | _EXPERTS},
         "<|image_pad|>",
         _qwen("qwen3_vl_moe", 8),
         _AROUND,
     ),
     "qwen3_5_moe": Kind(
         "qwen3_5_moe",
-        _FIFTH
+        _QWEN3_5
         | {
-            "text_config": _FIFTH["text_config"]
+            "text_config": _QWEN3_5["text_config"]
             | _EXPERTS
             | {"shared_expert_intermediate_size": 32}
         },
@@ -441,9 +441,9 @@ MORE_KINDS: dict[str, Kind] = {
     ),
     "gemma4 with inputs of layers": Kind(
         "gemma4",
-        _FOURTH
+        _GEMMA4
         | {
-            "text_config": _FOURTH["text_config"]
+            "text_config": _GEMMA4["text_config"]
             | {
                 "hidden_size_per_layer_input": 8,
                 "vocab_size_per_layer_input": VOCABULARY.size,
@@ -452,12 +452,12 @@ MORE_KINDS: dict[str, Kind] = {
         },
         "<image>",
         _gemma4,
-        names=_NAMES_OF_FOURTH,
+        names=_GEMMA4_NAMES,
     ),
     "glm4v": Kind(
         "glm4v",
         {
-            "vision_config": _EYES_OF_QWEN | {"image_size": 56},
+            "vision_config": _QWEN_ENCODER | {"image_size": 56},
             "text_config": {**_TEXT, **_axes(1, 2, 1)},
             "image_token_id": VOCABULARY.marks["<image>"],
             "video_token_id": VOCABULARY.marks["<video>"],
@@ -473,7 +473,7 @@ MORE_KINDS: dict[str, Kind] = {
 
 
 def tokenizer(names: Mapping[str, str]) -> PreTrainedTokenizerFast:
-    """One with the ids of ``VOCABULARY``; it knows bytes and marks, and no merge."""
+    """A tokenizer with the ids of ``VOCABULARY``: bytes and marks, without merges."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     byte_of = {letter: _byte_of(letter) for letter in letters}
     ids = dict(byte_of)
@@ -503,7 +503,7 @@ def _byte_of(letter: str) -> int:
 
 
 def _others() -> dict[str, int]:
-    """Letters of the bytes that no text of one character begins and ends with."""
+    """GPT-2's byte-level alphabet: the byte of each letter."""
     kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in kept]
     return {chr(byte): byte for byte in kept} | {chr(256 + i): b for i, b in enumerate(rest)}
@@ -511,7 +511,7 @@ def _others() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Seeing:
-    """A model that sees, in a folder, and its parts."""
+    """A vision model in a folder, and its processor."""
 
     folder: str
     kind: Kind
@@ -522,23 +522,23 @@ class Seeing:
         return [self.processor.prepare(picture, "auto", 1000) for picture in pictures]
 
     def text(self, prompt: str) -> str:
-        """``prompt`` with what a chat template writes in the places of its ``IMAGE``."""
+        """``prompt`` with the chat template's text for an image in place of each ``IMAGE``."""
         before, behind = self.kind.around
         return prompt.replace("IMAGE", before + self.kind.marker + behind)
 
     def tokens(self, prompt: str) -> list[int]:
-        """Of ``prompt``, before it is expanded."""
+        """Token ids of ``prompt`` before its images are expanded."""
         ids: list[int] = self.processor.whole.tokenizer.encode(self.text(prompt))
         return ids
 
     def inputs(self, prompt: str, *pictures: Image.Image) -> dict[str, torch.Tensor]:
-        """What transformers' own processor makes of all, for the whole model."""
+        """Inputs for the whole model, by transformers' own processor."""
         own: Any = self.processor.whole
         found = own(text=[self.text(prompt)], images=list(pictures), return_tensors="pt")
         return {name: each for name, each in found.items() if name != "attention_mask"}
 
     def logits(self, inputs: dict[str, torch.Tensor], answer: Sequence[int] = ()) -> torch.Tensor:
-        """What the whole model says by its own forward pass behind each token: [T, width]."""
+        """Logits after each token by the whole model's own forward pass: [T, width]."""
         more = torch.tensor([list(answer)], dtype=torch.int64)
         given = dict(inputs)
         given["input_ids"] = torch.cat([inputs["input_ids"], more], dim=1)
@@ -571,9 +571,9 @@ def saved(folder: Path, kind: Kind) -> Seeing:
 
 
 def encoded(runner: TorchRunner, images: PromptImages) -> PromptImages:
-    """With what the runner's encoder makes of them."""
+    """``images`` with the features of the runner's encoder."""
     encoder = runner.vision_encoder
-    assert encoder is not None, "it is served as text"
+    assert encoder is not None, "the model is served as text"
     found = [each.image for each in images.images]
     return images.encoded(
         {each.digest: encoder.encode(each, lambda: True).result() for each in found}

@@ -1,4 +1,4 @@
-"""The tower's thread, over a tower that a test holds up, and over a real one."""
+"""The thread of the vision tower, with a tower that tests can block and with a real one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A, B, C = image("a"), image("b"), image("c")
 
 
 class HeldTower:
-    """Sees nothing while ``gate`` is closed; asks meanwhile whether to go on."""
+    """Encodes nothing while ``gate`` is closed; meanwhile it checks whether the image is wanted."""
 
     device = torch.device("cpu")
 
@@ -66,7 +66,7 @@ def _thread(tower: Any) -> TowerThread:
     return TowerThread(tower, token_bytes=4)
 
 
-def test_who_asks_does_not_wait(tower: HeldTower, thread: TowerThread) -> None:
+def test_encode_does_not_block_the_caller(tower: HeldTower, thread: TowerThread) -> None:
     first, second = thread.encode(A), thread.encode(B)
     assert not first.done()
     tower.gate.set()
@@ -76,7 +76,7 @@ def test_who_asks_does_not_wait(tower: HeldTower, thread: TowerThread) -> None:
     assert thread.feature_bytes(A) == first.result().nbytes
 
 
-def test_what_nobody_waits_for_any_more_is_given_up_amid_an_image(
+def test_an_unwanted_image_is_cancelled_while_it_is_encoded(
     tower: HeldTower, thread: TowerThread
 ) -> None:
     wanted = threading.Event()

@@ -1,4 +1,4 @@
-"""What seeing takes of a device is left alone when the cache is sized."""
+"""The cache is sized so that a device has memory for the vision encoder and for features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOWER = 300_000
 
 
 class Watched:
-    """A device whose tower takes ``TOWER`` bytes while it runs, and what it is shown."""
+    """A fake device whose tower takes ``tower_bytes`` while it runs, and the images it encodes."""
 
     def __init__(self, patched: pytest.MonkeyPatch, tower_bytes: int) -> None:
         self.device = device = FakeDevice()

@@ -1,4 +1,4 @@
-"""The engine over real models that see: answers are those of the whole model's forward pass."""
+"""The engine with real vision models: answers equal those of the whole model's forward pass."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ LANGUAGES: tuple[FiniteConstraint | None, ...] = (
 
 
 _MOST_TOGETHER = {"gemma4": 90}
-"""Tokens of a step, where one has to take more than others' images have."""
+"""Maximum tokens of a step, for kinds whose images need more than the others'."""
 
 
 class _Whole(ScriptedModel):
-    """All tokens and all images read at once, by transformers' code from the pixels on."""
+    """Logits by transformers' own code over all tokens and all images, from the pixels on."""
 
     def __init__(self, model: Seeing, inputs: dict[str, torch.Tensor]) -> None:
         super().__init__(VOCABULARY)
@@ -55,17 +55,17 @@ class _Whole(ScriptedModel):
 
     def logits(self, tokens: Sequence[int]) -> Logits:
         prompt = self._inputs["input_ids"][0].tolist()
-        assert list(tokens[: len(prompt)]) == prompt, "expanded as transformers does"
+        assert list(tokens[: len(prompt)]) == prompt, "prompts must be expanded as by transformers"
         found = self._model.logits(self._inputs, tokens[len(prompt) :])[-1]
         logits: Logits = found.numpy().astype(np.float64)
         return logits
 
 
 class _Asked:
-    """Requests with images, and what transformers makes of each."""
+    """Requests with images, and transformers' inputs for each."""
 
     def __init__(self, model: Seeing, runner: TorchRunner) -> None:
-        assert runner.vision is not None, "it is served as text"
+        assert runner.vision is not None, "the model is served as text"
         self.model, self.runner, self.vision = model, runner, runner.vision
         self.requests: list[EngineRequest] = []
         self.inputs: dict[str, dict[str, torch.Tensor]] = {}
@@ -123,14 +123,14 @@ def test_images_cut_into_chunks_among_texts_give_the_text_of_the_whole_model(
     ("kind", "room"),
     [("llava", 1 << 16), ("qwen3_vl", 1 << 16), ("gemma3", 1 << 17), ("qwen3_5", 1 << 16)],
 )
-def test_a_sequence_that_lost_its_blocks_sees_again_what_it_saw(
+def test_a_sequence_that_lost_its_blocks_reads_its_images_again(
     kind: str, room: int, overlap: bool, tmp_path: Path
 ) -> None:
     model, recorder = seeing(tmp_path, kind), Recorder()
     runner = _runner(model, kv_cache_bytes=room, max_model_len=100)
     config = EngineConfig(max_batch_tokens=32, max_running=3, share_prefixes=False, overlap=overlap)
     engine = Engine(runner, VOCABULARY, TOKENIZER, config, recorder)
-    for tokens in (1, 50):  # then all have been looked at, and run beside one another
+    for tokens in (1, 50):  # in round 2 all images are encoded, and all run together
         asked = _Asked(model, runner)
         for number, one in enumerate(PICTURES):
             asked.ask(f"{number}", f"{number} is IMAGE: ", one, max_tokens=tokens)
@@ -157,4 +157,4 @@ def test_prefixes_are_shared_up_to_another_image(kind: str, tmp_path: Path) -> N
     images = asked.requests[0].images
     assert images is not None
     start = images.images[0].start
-    assert start - 4 < found[2] <= start, "up to the image, which is another"
+    assert start - 4 < found[2] <= start, "up to the image, which differs"

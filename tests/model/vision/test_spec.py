@@ -1,4 +1,4 @@
-"""Which models see, what an image counts for, and where it stands in a prompt."""
+"""Vision support of models, tokens per image, and positions of images in a prompt."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_kinds_that_pass_their_trial_expand_prompts_as_their_processors_do(
 
 
 @pytest.mark.parametrize(("kind", "layers"), [("gemma3", "all"), ("gemma4", "windows")])
-def test_where_tokens_of_an_image_see_one_another_is_found_out(
+def test_layers_with_two_way_attention_in_images_are_detected(
     kind: str, layers: str, tmp_path: Path
 ) -> None:
     model = seeing(tmp_path, kind)
@@ -80,8 +80,8 @@ def test_a_step_that_has_no_room_for_an_image_is_refused_at_the_start(tmp_path: 
         _runner(model, max_running=4, max_batch_tokens=19)
 
 
-def _see_one_another(*parts: tuple[int, int]) -> torch.Tensor:
-    """The mask [1, 1, T, T] of seven tokens, of which those of each part see one another."""
+def _two_way_mask(*parts: tuple[int, int]) -> torch.Tensor:
+    """A causal mask [1, 1, T, T] of seven tokens, with two-way attention inside each part."""
     seen = torch.ones(7, 7, dtype=torch.bool).tril()
     for start, end in parts:
         seen[start:end, start:end] = True
@@ -102,14 +102,14 @@ def test_images_that_see_more_or_less_than_themselves_are_not_shown(
 ) -> None:
     image = PreparedImage(b"", (9, 9), {})
     images = PromptImages([PromptImage(image, [(1, 2)]), PromptImage(image, [(4, 2)])])
-    causal, both = _see_one_another(), _see_one_another((1, 3), (4, 6))
+    causal, both = _two_way_mask(), _two_way_mask((1, 3), (4, 6))
     assert two_way_of(both, images) == "all"
     assert two_way_of({"full_attention": both, "sliding_attention": both}, images) == "all"
     assert two_way_of({"full_attention": causal, "sliding_attention": both}, images) == "windows"
     with pytest.raises(ValueError, match="only in some layers"):
         two_way_of({"full_attention": both, "sliding_attention": causal}, images)
     with pytest.raises(ValueError, match="outside their image"):
-        two_way_of(_see_one_another(*parts), images)
+        two_way_of(_two_way_mask(*parts), images)
     with pytest.raises(ValueError, match="there is no mask for it"):
         two_way_of(None, images)
 
@@ -131,20 +131,20 @@ def test_a_processor_of_another_size_than_the_tower_is_found_out(
 ) -> None:
     model = seeing(tmp_path, "llava")
     own = model.processor.whole
-    own.patch_size = 14  # a quarter of the tokens that the tower has features for
+    own.patch_size = 14  # a quarter of the tokens for which the encoder has features
     own.save_pretrained(tmp_path)
     assert _runner(model).vision is None
     assert "cannot process an image" in "\n".join(caplog.messages)
 
 
-def test_who_wants_no_images_has_no_tower_in_memory(llava: Seeing) -> None:
+def test_without_images_the_vision_encoder_is_not_loaded(llava: Seeing) -> None:
     seeing_bytes = _runner(llava).description.weight_bytes["float32"]
     runner = _runner(llava, images=False)
     assert runner.vision is None
     assert runner.description.weight_bytes["float32"] < seeing_bytes
 
 
-def test_placeholders_give_way_to_what_stands_for_each_image(
+def test_placeholders_are_replaced_by_the_tokens_of_each_image(
     llava: Seeing, vision: VisionSpec
 ) -> None:
     first, second = llava.prepared(picture(1), picture(2))
@@ -180,7 +180,7 @@ def test_the_same_pixels_have_the_same_digest_and_others_another(llava: Seeing) 
     assert pickle.loads(pickle.dumps(one)).digest == one.digest
 
 
-def test_a_small_look_at_a_large_image_counts_for_less(tmp_path: Path) -> None:
+def test_low_detail_takes_fewer_tokens_for_a_large_image(tmp_path: Path) -> None:
     model = seeing(tmp_path, "qwen2_5_vl")
     model.processor.whole.image_processor.size = {"shortest_edge": 784, "longest_edge": 1 << 22}
     large = picture(1, 86 * 14, 64 * 14)
@@ -189,7 +189,7 @@ def test_a_small_look_at_a_large_image_counts_for_less(tmp_path: Path) -> None:
     assert low.num_tokens <= (512 // 14 + 1) * (384 // 14 + 1)
 
 
-def test_an_image_is_made_smaller_until_it_counts_for_what_it_may(qwen: Seeing) -> None:
+def test_an_image_is_scaled_down_to_its_token_limit(qwen: Seeing) -> None:
     image = picture(1, 200, 150)
     assert qwen.processor.prepare(image, "auto", 100).num_tokens == 12
     assert 4 <= qwen.processor.prepare(image, "auto", 7).num_tokens <= 7
@@ -200,7 +200,7 @@ def test_an_image_that_always_counts_for_more_is_refused_with_the_numbers(llava:
         llava.processor.prepare(picture(1), "auto", 15)
 
 
-def test_what_a_processor_refuses_is_the_clients_to_change(qwen: Seeing) -> None:
+def test_an_image_that_the_processor_refuses_is_an_invalid_request(qwen: Seeing) -> None:
     with pytest.raises(InvalidRequest, match="refuses an image of 900 x 2 pixels"):
         qwen.processor.prepare(picture(1, 900, 2), "auto", 100)
 

@@ -1,4 +1,4 @@
-"""What ``tools.bench.costs`` measures with, and a short run of it."""
+"""Parts of ``tools.bench.costs``, and a short run of it."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_steps_gain_the_tokens_that_answers_have_in_the_end(mode: Mode, stepper:
     usages = [chunk.usage for step in steps for chunk in step.ended]
     assert len(usages) == 3
     assert sum(step.gained for step in steps) == sum(usage.completion_tokens for usage in usages)
-    # Of one step either may be off: what else the machine does goes into one of its parts.
+    # Medians, as other work of the machine can distort either time of one step.
     assert median(step.forward for step in steps) > 0
     assert median(step.host for step in steps) > 0
 
@@ -174,5 +174,5 @@ def test_a_short_run_fills_every_cell_that_a_model_and_a_server_can(
     rows = [line.strip("| ").split(" | ") for line in lines if not line.startswith("|---")]
     assert [row[0] for row in rows if row[0] in HEADINGS] == list(HEADINGS)
     without = [row for row in rows if "" in map(str.strip, row)]
-    assert [row[0] for row in without] == ["none"], "only what is no schema lacks a schema's costs"
+    assert [row[0] for row in without] == ["none"], "only the row without a schema lacks such costs"
     assert not any("refused" in cell for row in rows for cell in row)

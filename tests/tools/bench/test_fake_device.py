@@ -1,4 +1,4 @@
-"""The fake device's reckoning, on a clock that stands still unless it is told to move."""
+"""Times of the fake device, on a clock that moves only when a test or a sleep moves it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AHEAD = planned([Span((0,), 1, ((0,),), drawn_by=0)], [(0, 0)])
 
 
 class _Clock(VirtualClock):
-    """Moves when it is slept on, or moved."""
+    """A clock that moves by ``sleep``, or when a test sets ``now``."""
 
     now = 0.0
 
@@ -77,7 +77,7 @@ def test_a_row_that_nobody_looks_at_is_not_drawn() -> None:
     assert device.sample([None]).wait().tokens[0].token_id == -1
 
 
-def test_sleep_moves_the_virtual_clock_by_what_nobody_computed() -> None:
+def test_sleep_moves_the_virtual_clock_and_leave_out_moves_it_back() -> None:
     clock = VirtualClock()
     before = clock()
     clock.sleep(0.01)

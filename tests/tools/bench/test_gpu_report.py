@@ -1,4 +1,4 @@
-"""The GPU report, as far as it can be tried without one."""
+"""The GPU report, as far as it can be tested without a GPU."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_parts_that_say_most_have_time_even_if_all_before_them_use_theirs_up
     names = [part.name for part in PARTS]
     until_engine = PARTS[: names.index("engine") + 1]
     assert [part.timed for part in until_engine] == [False] * 5 + [True] * 4
-    # Those that time nothing run beside each other.
+    # Parts without timings run in parallel.
     beside = max(part.seconds for part in until_engine if not part.timed)
     alone = sum(part.seconds for part in until_engine if part.timed)
     assert beside + alone <= parse([], "").seconds <= 570
@@ -74,7 +74,7 @@ def test_options_reach_the_parts_as_they_are() -> None:
 
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a report whose parts have these bodies, each with so many seconds."""
+    """A function that runs a report whose parts have the given bodies and time limits."""
 
     def run(
         bodies: dict[str, tuple[str, float]], seconds: float = 60.0, again: bool = False
@@ -86,7 +86,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
                 f"import os, signal, time\ndef run(record, options):\n{textwrap.indent(body, ' ')}"
             )
             (folder / f"{name}.py").write_text(lines)
-        # The package of the parts finds them there, in the children.
+        # Child processes find the parts there, as modules of the package of parts.
         site = tmp_path / "sitecustomize.py"
         site.write_text(
             "import tools.bench.gpu_report.parts as parts\n"
@@ -206,7 +206,7 @@ def test_numba_that_refuses_to_be_imported_costs_no_figure_of_the_device(tmp_pat
 
 @dataclass(frozen=True)
 class At:
-    """An event of a device, at so many milliseconds."""
+    """A device event at ``ms`` milliseconds."""
 
     ms: float
 
@@ -215,7 +215,7 @@ class At:
 
 
 def test_a_device_is_idle_between_passes_and_draws_that_come_late() -> None:
-    # Forward 0 to 6, draws 7 to 8 (a mask was late), forward 10 to 16 (a plan was), draws 16 to 17.
+    # Forward 0 to 6, draws 7 to 8 (late mask), forward 10 to 16 (late plan), draws 16 to 17.
     passes = [Pass("graph", At(0), At(6)), Pass("eager", At(10), At(16))]
     drawn = [(At(7), At(8)), (At(16), At(17))]
     steps = Steps(

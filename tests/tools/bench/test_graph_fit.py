@@ -1,4 +1,4 @@
-"""Steps of the real engine, and whether a CUDA graph holds them; nothing needs a GPU."""
+"""The share of the real engine's steps that fit a CUDA graph; needs no GPU."""
 
 from __future__ import annotations
 

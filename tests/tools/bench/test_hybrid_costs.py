@@ -1,4 +1,4 @@
-"""Steps of models with states and without, by turns, on tiny models: the table, not the figures."""
+"""The table of steps of models with and without recurrent states; only its form is tested."""
 
 from __future__ import annotations
 

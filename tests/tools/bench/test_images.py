@@ -1,4 +1,4 @@
-"""What ``tools.bench.images`` measures with, and a short run of it against the demo that sees."""
+"""Parts of ``tools.bench.images``, and a short run of it with the demo vision model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.bench.pictures import Size, picture, question
 from tools.bench.streams import Measurement, gaps_table
 
 SIDE = 24
-"""Of pictures as a model sees them at least."""
+"""Smallest side, in pixels, to which a model scales pictures."""
 MOMENTS = [f"streams, {rounds} of 2 rounds of images" for rounds in range(3)]
 
 
@@ -72,10 +72,10 @@ def test_a_short_run_counts_what_was_seen_and_found(capsys: pytest.CaptureFixtur
             by_name[size.name, sent] for sent in ("first", "again", "behind other words")
         )
         assert first[8] == "2 of 2"
-        assert float(first[6]) > 0, "the tower takes time"
-        assert [again[8], behind[8]] == ["0 of 2"] * 2, "what was seen is not seen again"
-        assert int(behind[9]) > 0, "it is found where the prefix is another"
-        assert int(again[10]) > int(first[10]), "and with its prefix the prompt is cached"
+        assert float(first[6]) > 0, "encoding takes time"
+        assert [again[8], behind[8]] == ["0 of 2"] * 2, "an encoded image is not encoded again"
+        assert int(behind[9]) > 0, "its features are found after another prefix"
+        assert int(again[10]) > int(first[10]), "with the same prefix, the prompt is cached too"
     assert ["200 stop", "4"] in [row[:2] for row in rows]
     assert ["images seen by the tower", "4"] in rows
     memory = rows[next(at for at, row in enumerate(rows) if row[-1] == "image workers MiB") + 2 :]

@@ -1,4 +1,4 @@
-"""What weights of fewer bits change and take, on tiny models: the tables, not the figures."""
+"""Tables of the accuracy and the costs of quantized weights, on small models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The weights that training starts from copy random tokens."""
+"""A model with the initial weights of training copies random tokens."""
 
 import torch
 from transformers import PreTrainedTokenizerFast

@@ -1,4 +1,4 @@
-"""The command line that makes the demo model and measures it."""
+"""The command line that trains and evaluates the demo model."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The committed tokenizer and weights: exact, small, and good enough to try the server with."""
+"""The committed tokenizer and weights: exact, small, and good enough to demonstrate the server."""
 
 import json
 from typing import Any

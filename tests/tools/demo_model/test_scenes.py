@@ -1,4 +1,4 @@
-"""Conversations with functions: shown as the server shows them, and answered with valid calls."""
+"""Training conversations with functions: prompts as the server writes them, and valid calls."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The committed weights: small, whole, and able to read."""
+"""The committed weights: small, complete, and able to read images."""
 
 import json
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_the_pictures_in_docs_are_what_the_command_draws(tmp_path: Path) -> None
     main(["draw", str(tmp_path)])
     for kind in KINDS:
         drawn, kept = (np.asarray(Image.open(at / f"{kind}.png")) for at in (tmp_path, _IMAGES))
-        # Another release of FreeType may round an edge otherwise.
+        # Another release of FreeType may round edges differently.
         assert np.abs(drawn.astype(int) - kept.astype(int)).mean() < 4
 
 

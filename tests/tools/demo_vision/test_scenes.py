@@ -1,4 +1,4 @@
-"""Pictures: the same for the same seed, whole, and labelled with what they show."""
+"""Pictures: equal for equal seeds, complete, and labelled with their text."""
 
 import json
 import random
@@ -42,7 +42,7 @@ def test_a_grey_picture_is_the_mean_of_the_colours(kind: Kind) -> None:
         same, grey = draw(kind, seed, "train", "train", grey=True)
         assert record == same
         assert picture.glyphs == grey.glyphs
-        # Values that noise takes past white are cut in each colour, and so before the mean.
+        # Values that noise moves beyond black or white are clipped in each colour, before the mean.
         uncut = (picture.pixels > 0).all(-1) & (picture.pixels < 255).all(-1)
         off = np.abs(picture.pixels.mean(-1) - grey.pixels)[uncut]
         assert off.mean() < 1

@@ -1,4 +1,4 @@
-"""What the model is trained on, and how it begins."""
+"""Training data, initial weights, and training of the demo vision model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_the_next_character_stands_in_the_patch_that_heads_are_told_to_look_at(
             patch = labels[made.sources[place] - image].tolist()
             assert said in [ALPHABET[slot - 1] for slot in patch[:3] if slot]
             guided += 1
-    # Of nearly all of them: in a patch of more than three characters the fourth is not told of.
+    # Not all characters: the labels of a patch have only its first three.
     assert guided > 0.9 * characters
 
 
@@ -147,7 +147,7 @@ def test_one_command_trains_all_stages_and_goes_on_from_what_it_wrote(
     ]
 
 
-def test_what_is_written_sees_what_was_trained(
+def test_the_saved_model_has_the_features_of_the_trained_reader(
     few: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"

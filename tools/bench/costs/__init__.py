@@ -1,1 +1,1 @@
-"""What a step, a schema and a context cost: ``python -m tools.bench.costs``."""
+"""Costs of a step, a schema and a context: ``python -m tools.bench.costs``."""

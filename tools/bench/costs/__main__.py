@@ -1,23 +1,23 @@
-"""What a step, a schema and a context cost, as Markdown tables.
+"""Costs of a step, a schema and a context, as Markdown tables.
 
     python -m tools.bench.costs                      # batch, schema and context: some 6 minutes
     python -m tools.bench.costs batch --model-folder MODEL
     python -m tools.bench.costs sampler linears --threads 1
 
-    batch    a step against the number of answers in it, with leaps and drafts and without
-    schema   compiling, looking up, masks and the first token against the size of the schema
-    context  prefill, first token and decoding against the length of the prompt
-    sampler  drawing tokens, without a model
-    linears  a step of the runner alone, with weights as loaded and packed
-    weights  the same with weights of 16, 8 and 4 bits, and the bytes it reads; random models
-    hybrid   a step of Qwen 3.5's shape, most layers recurrent, and of Qwen 3's; random models
-    accuracy what weights of 8 and 4 bits change of what the demo model, or a folder's, says
-    masks    bytes that the table of masks on a GPU saves, counted on the CPU
-    calls    the longest single calls on constraints that were made to hurt
-    longest  the twelve longest of them and of MaskBench, the official suite and the probes
+    batch    step time by the number of answers in it, with leaps and drafts and without
+    schema   compile time, cache look-up, masks and time to first token by the size of the schema
+    context  prefill, first token and decoding by the length of the prompt
+    sampler  time to draw tokens, without a model
+    linears  step time of the runner alone, with weights as loaded and packed
+    weights  step time and bytes read with weights of 16, 8 and 4 bits; random models
+    hybrid   step time of Qwen 3.5's shape, most layers recurrent, and of Qwen 3's; random models
+    accuracy effect of weights of 8 and 4 bits on the predictions of the demo or another model
+    masks    bytes that the mask table on a GPU saves, counted on the CPU
+    calls    longest single calls on hostile constraints
+    longest  the twelve longest calls on those, MaskBench, the official suite and the probes
 
-Steps are those of the engine in this process; first tokens are those of a server that is started.
-The model is one of 160M parameters with random weights, unless a folder is given.
+Steps run in an engine in this process; times to first token come from a server that it starts.
+The model has 160M random parameters, unless a folder is given.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from tools.bench.costs.stepping import Stepper, Words, has_weights, model_config
 from tools.bench.costs.weights import SHAPES, weights_table
 from tools.bench.model_folder import write_llama_160m
 
-ASKED_FOR = ("batch", "schema", "context")
-ALONE = frozenset({"sampler", "masks", "calls", "longest", "weights", "accuracy", "hybrid"})
-"""These load what they measure themselves."""
-TABLES = (*ASKED_FOR, "linears", *sorted(ALONE))
+DEFAULT_TABLES = ("batch", "schema", "context")
+INDEPENDENT = frozenset({"sampler", "masks", "calls", "longest", "weights", "accuracy", "hybrid"})
+"""Tables that load all that they need themselves."""
+TABLES = (*DEFAULT_TABLES, "linears", *sorted(INDEPENDENT))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
-    wanted: frozenset[str] = frozenset(options.table or ASKED_FOR)
+    wanted: frozenset[str] = frozenset(options.table or DEFAULT_TABLES)
     if "sampler" in wanted:
         show("Sampler", sampler_table(3 if options.quick else 40, options.threads))
     if "masks" in wanted:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "hybrid" in wanted:
         with tempfile.TemporaryDirectory() as name:
             show("Recurrent layers", hybrid_of(options, Path(name)))
-    if wanted <= ALONE:
+    if wanted <= INDEPENDENT:
         return
     with tempfile.TemporaryDirectory() as name:
         folder: Path = options.model_folder or Path(name) / "llama-160m"
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         steps_of = in_process(wanted, folder, words, options)
         gc.unfreeze()
-        gc.collect()  # the model of this process goes before the server's comes
+        gc.collect()  # free the model of this process before the server loads its own
         if wanted & {"schema", "context"}:
             through_server(wanted, folder, words, steps_of, options, Path(name) / "server.log")
 
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def in_process(
     wanted: frozenset[str], folder: Path, words: Words, options: argparse.Namespace
 ) -> Mapping[int, context.StepCost]:
-    """Shows the table of batches; what steps cost by context."""
+    """Print the table of batches; return the costs of steps by context length."""
     if not wanted & {"batch", "context"}:
         return {}
     extent = batch_extent(options)
@@ -174,24 +174,24 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("table", nargs="*", metavar="TABLE", help="what to measure; batch schema context if none")
-    add("--model-folder", type=Path, help="what is measured and served")
-    add("--tokenizer", type=Path, default=datasets.GPT2, help="of the random model")
-    add("--vocabulary", type=Path, default=datasets.QWEN2_5, help="of the masks: a tokenizer")
+    add("table", nargs="*", metavar="TABLE", help="tables (default: batch schema context)")
+    add("--model-folder", type=Path, help="folder of the model to measure and serve")
+    add("--tokenizer", type=Path, default=datasets.GPT2, help="tokenizer of the random models")
+    add("--vocabulary", type=Path, default=datasets.QWEN2_5, help="tokenizer for masks and calls")
     add("--batch", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64, 128])
     add("--properties", type=int, nargs="+", default=[1, 10, 100, 1_000, 5_000])
     add("--context", type=int, nargs="+", default=[128, 512, 1_024, 1_900])
-    add("--count", type=int, help="longest: so many schemas of each source; all if none")
-    add("--threads", type=int, help="of the model; torch's default if none")
+    add("--count", type=int, help="longest: number of schemas of each source (default: all)")
+    add("--threads", type=int, help="threads of the model (default: torch's)")
     add(
         "--size",
         nargs="+",
         default=["160M", *SHAPES],
         choices=["160M", *SHAPES],
-        help="of the weights",
+        help="weights: sizes of the models",
     )
-    add("--cpu-time", action="store_true", help="weights, hybrid: one thread's processor time")
-    add("--quick", action="store_true", help="a try: what it prints is no figure")
+    add("--cpu-time", action="store_true", help="weights, hybrid: processor time of one thread")
+    add("--quick", action="store_true", help="smoke run; the figures mean nothing")
     options = parser.parse_args(arguments)
     if unknown := set(options.table) - set(TABLES):
         parser.error(f"no such table: {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")

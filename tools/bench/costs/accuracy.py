@@ -1,7 +1,7 @@
-"""What weights of fewer bits change of what a model says, through the very loops that serve it.
+"""Effect of quantised weights on a model's predictions, through the kernels that serve it.
 
-The demo model: right answers to questions that its training never saw, each after its prompt. Any
-other: the text of a file of this repository, in pieces.
+Text for the demo model: right answers to held-out questions, each after its prompt. Text for any
+other model: a file of this repository, in pieces.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ BLOCK_SIZE = 16
 class Passage:
     ids: Sequence[int]
     first: int
-    """The first token that counts; those before it are given."""
+    """Index of the first token that counts; those before it are only context."""
 
 
 def accuracy_table(folder: Path | None, count: int) -> str:
-    """``folder`` None: the demo model; ``count`` passages, for the demo model of each kind."""
+    """Table of ``folder``'s model; of the demo model, with ``count`` passages a kind, if None."""
     passages = demo_passages(count) if folder is None else text_passages(folder, count)
     model = str(folder or MODEL_PATH)
     plain: list[Tensor] = []
@@ -89,7 +89,7 @@ def compared(
 
 
 def logprobs(runner: TorchRunner, passage: Passage) -> Tensor:
-    """Of all tokens of the vocabulary, at each token that counts: [tokens, V], float32."""
+    """Log probabilities of the vocabulary at each token that counts: [tokens, V], float32."""
     fed = passage.ids[:-1]
     blocks = range(-(-len(fed) // BLOCK_SIZE))
     offsets = range(passage.first - 1, len(fed))

@@ -1,4 +1,4 @@
-"""Time to the first token of a real server, one client, one request after another."""
+"""Time to first token of a real server, with one client that sends one request at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPLETIONS = "/v1/completions"
 
 
 class RefusedError(Exception):
-    """The server does not take a request; the message says why."""
+    """The server refused a request; the message is its reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""What a step costs against the number of answers in it.
+"""Cost of a step by the number of answers in it.
 
-So many character sheets are kept in flight: who has ended is replaced. Sheets begin one after
-another, since answers that begin together leap together.
+A fixed number of character sheets is kept in flight: a new one replaces each that ends. Sheets
+begin one after another, since answers that begin together leap together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLUMNS = (
     "answers a second",
 )  # fmt: skip
 LONGEST = 300
-"""Tokens that a sheet may have."""
+"""Maximum tokens of a sheet."""
 RAMP = 32
 """Steps over which the first answers begin, unless an answer takes fewer."""
 
@@ -48,20 +48,20 @@ MODES = (
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of each mode and batch is measured."""
+    """Amount of measurement for each mode and batch size."""
 
     batches: Sequence[int]
     seconds: float
-    """Of each window, at least."""
+    """Minimum seconds of a window."""
     steps: int
-    """Of each window, at least."""
+    """Minimum steps of a window."""
     answers: int
-    """Before anything is measured: they fill masks, and tell how long an answer is."""
+    """Answers before the measurement: they fill the mask caches and give the usual length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """An answer of a mode, on average."""
+    """Averages of the answers of a mode."""
 
     tokens: float
     passes: float
@@ -79,7 +79,7 @@ class Sheets:
         self._numbers = count()
 
     def of(self, mode: Mode, tokens: int) -> Iterator[EngineRequest]:
-        """At most so many ``tokens`` each; free text has exactly so many."""
+        """Requests with a limit of ``tokens``; free text has exactly that many."""
         for number in self._numbers:
             yield EngineRequest(
                 request_id=str(number),
@@ -112,7 +112,7 @@ def batch_table(stepper: Stepper, extent: Extent) -> str:
 
 
 def typical(stepper: Stepper, requests: Iterator[EngineRequest], answers: int) -> Typical:
-    """So many answers, all at once, from their beginning to their end."""
+    """Averages over ``answers`` answers that run together from start to end."""
     for _ in range(answers):
         stepper.add(next(requests))
     ended: list[TokenChunk] = []
@@ -127,7 +127,7 @@ def typical(stepper: Stepper, requests: Iterator[EngineRequest], answers: int) -
 def window(
     stepper: Stepper, requests: Iterator[EngineRequest], batch: int, ramp: int, extent: Extent
 ) -> list[Step]:
-    """Steps in which ``batch`` answers are in flight, wherever in their text each of them is."""
+    """Steps with ``batch`` answers in flight, each at any place of its text."""
     steps: list[Step] = []
     for number in count(1):
         wanted = batch if number >= ramp else -(-batch * number // ramp)
@@ -143,7 +143,7 @@ def window(
 
 
 def row(batch: int, mode: Mode, steps: Sequence[Step], usual: Typical) -> list[str]:
-    """Medians of times, means of tokens; answers from the tokens that one of the mode has."""
+    """Medians of times, means of tokens; answers a second follow from the mode's usual tokens."""
     rate = sum(step.gained for step in steps) / sum(step.seconds for step in steps)
     return [
         str(batch),

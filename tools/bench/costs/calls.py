@@ -1,7 +1,7 @@
-"""The longest single calls on constraints, made to hurt or real: how long one makes others wait.
+"""Longest single calls on hostile and real constraints: the time that other requests wait.
 
 Random answers are followed token by token, every second one near the end of its budget. Masks are
-worked on in turns, as the engine does. Times are processor time of the thread.
+computed in turns, as in the engine. Times are processor time of the thread.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from tools import datasets
 from tools.bench.hostile_schemas import KINDS, Attack, hostile
 
 _LONGEST = 12
-"""Calls that are shown of all schemas."""
+"""Calls in the table of all schemas."""
 
 COLUMNS = ("schema", "masks", "turns", "longest mask's turns", "longest call ms", "which")
 
 _ROOM, _TIGHT = 4_096, 12
-"""Tokens that answers may have beyond the shortest one."""
+"""Tokens of an answer's budget beyond its shortest completion."""
 
-_GIVEN_UP = 8
-"""Tokens after which a mask is given up at once, so that a shortest completion is found."""
+_GIVE_UP_EVERY = 8
+"""Tokens between two masks that are given up at once in favour of a shortest completion."""
 
 _CONTEXT = 32_768
-"""Tokens that an answer may have at all, as in a server."""
+"""Maximum tokens of an answer, as in a server."""
 
 _SLOW = 0.05
-"""Seconds that no call should take."""
+"""Maximum seconds that a call should take."""
 
-_COLLECTED = 20
-"""Schemas after which garbage is collected."""
+_COLLECT_EVERY = 20
+"""Schemas between two garbage collections."""
 
 T = TypeVar("T")
 
 
 @dataclass
 class Calls:
-    """What was measured on one schema."""
+    """Measurements of one schema."""
 
     by_name: dict[str, float] = field(default_factory=dict)
     """Seconds of the longest call of each kind."""
@@ -64,7 +64,7 @@ class Calls:
     turns: int = 0
     most_turns: int = 0
     ended: set[str] = field(default_factory=set)
-    """What calls raised, an answer ending there."""
+    """Names of the errors that ended an answer."""
 
     def timed(self, name: str, call: Callable[[], T]) -> T:
         before = time.thread_time()
@@ -79,12 +79,12 @@ class Calls:
         return max(self.by_name.values(), default=0.0)
 
     def mask(self, state: ConstraintState, budget: int) -> Mask:
-        """The mask, in as many turns as it takes."""
+        """The mask, computed in as many turns as it takes."""
         self.masks += 1
         return self.in_turns("mask", lambda work: state.mask(budget=budget, work=work))
 
     def in_turns(self, name: str, call: Callable[[int], T]) -> T:
-        """What ``call`` comes to, worked on as the engine does."""
+        """Result of ``call``, computed in turns as in the engine."""
         turns, work = 0, WORK_AT_ONCE
         while True:
             turns += 1
@@ -104,25 +104,25 @@ class Calls:
 
 
 def calls_table(folder: Path, tokens: int, answers: int) -> str:
-    """For each kind of hostile schema that compiles: so many answers of so many tokens."""
+    """Calls of each hostile schema that compiles, over ``answers`` answers of ``tokens`` tokens."""
     measured = _measured(folder, hostile(KINDS), tokens, answers)
     rows = sorted(measured, key=lambda pair: pair[1].longest, reverse=True)
     return table(COLUMNS, [calls.row(name) for name, calls in rows])
 
 
 def longest_table(folder: Path, tokens: int, answers: int, count: int | None) -> str:
-    """The longest calls of a kind over all schemas: hostile ones, the probes of keywords, MaskBench
-    and the official suite; ``count`` of each, or all. An interrupt ends it with what there is."""
+    """The longest calls of each kind and schema: hostile schemas, the probes of keywords, MaskBench
+    and the official suite; ``count`` of each, or all. An interrupt ends it with what it has."""
     attacks = hostile(KINDS)[:count]
     cases = [replace(each, name=f"hostile: {each.name}") for each in attacks]
-    cases.append(Attack("800 required names", _asked(_required(800))))
-    cases.append(Attack("20 flags with if/then", _asked(_conditions(20))))
+    cases.append(Attack("800 required names", _as_format(_required(800))))
+    cases.append(Attack("20 flags with if/then", _as_format(_conditions(20))))
     probes = enumerate(datasets.keyword_probes()[:count])
-    cases += [Attack(f"probe {n}", _asked(probe["schema"])) for n, probe in probes]
+    cases += [Attack(f"probe {n}", _as_format(probe["schema"])) for n, probe in probes]
     real = datasets.maskbench(count=count)
-    cases += [Attack(f"MaskBench {case['id']}", _asked(case["schema"])) for case in real]
+    cases += [Attack(f"MaskBench {case['id']}", _as_format(case["schema"])) for case in real]
     suite = [
-        Attack(f"suite {draft} {file}: {group['description']}", _asked(group["schema"]))
+        Attack(f"suite {draft} {file}: {group['description']}", _as_format(group["schema"]))
         for draft, files in datasets.official_suite().items()
         for file, groups in files.items()
         for group in groups
@@ -154,7 +154,7 @@ def _required(number: int) -> Any:
 
 
 def _conditions(number: int) -> Any:
-    """Flags, each of which asks for a reason; all reasons come behind all flags."""
+    """Flags, each of which requires a reason; all reasons come after all flags."""
     flags, reasons = ([f"{word}{n}" for n in range(number)] for word in ("has", "why"))
     return {
         "type": "object",
@@ -171,14 +171,14 @@ def _conditions(number: int) -> Any:
     }
 
 
-def _asked(schema: Any) -> dict[str, Any]:
+def _as_format(schema: Any) -> dict[str, Any]:
     return {"json_schema": {"schema": schema}}
 
 
 def _measured(
     folder: Path, cases: Iterable[Attack], tokens: int, answers: int
 ) -> Iterator[tuple[str, Calls]]:
-    """The calls of random answers under each schema that compiles."""
+    """Calls of random answers under each schema that compiles."""
     vocabulary = _vocabulary(folder)
     compiler = Compiler(vocabulary)
     _answer(Calls(), compiler.compile(JsonSchema(True)), vocabulary, random.Random(0), 40, 40)
@@ -188,9 +188,9 @@ def _measured(
         except LeapjsonError:
             continue
         calls = Calls()
-        if place % _COLLECTED == 0:
+        if place % _COLLECT_EVERY == 0:
             gc.collect()
-        gc.disable()  # as the server, which collects between steps
+        gc.disable()  # the server too collects only between steps
         try:
             for number in range(answers):
                 spare = _TIGHT if number % 2 else _ROOM
@@ -234,7 +234,7 @@ def _answer(
         for number in range(tokens):
             if number == 0:
                 calls.in_turns("opening", lambda work: state.prepare(work=work))
-            if number % _GIVEN_UP == 0:
+            if number % _GIVE_UP_EVERY == 0:
                 other = state.copy()
                 other.give_up(budget)
 

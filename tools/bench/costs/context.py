@@ -1,4 +1,4 @@
-"""What a context costs: its prefill, and the decoding steps after it."""
+"""Cost of a context: its prefill, and the decode steps after it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class StepCost:
 
     prefill: float
     alone: float
-    """A decoding step of one answer."""
+    """A decode step of one answer."""
     together: float
-    """A decoding step of eight."""
+    """A decode step of eight answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class FirstToken:
 
 
 def lengths_within(lengths: Sequence[int], positions: int, steps: int) -> list[int]:
-    """The lengths after which so many decoding steps still fit into the model's positions."""
+    """Lengths that leave room for ``steps`` decode steps in the model's positions."""
     return [length for length in lengths if length + steps + 2 <= positions]
 
 
 def prompts(length: int, number: int, vocabulary: int, seed: int) -> list[list[int]]:
-    """Of random tokens, so that none begins as another does."""
+    """Prompts of random tokens, so that no two share a prefix."""
     rng = random.Random(seed * 1_000_003 + length)
     return [[rng.randrange(vocabulary) for _ in range(length)] for _ in range(number)]
 
 
 def step_costs(stepper: Stepper, lengths: Sequence[int], steps: int) -> dict[int, StepCost]:
-    """By length of the prompt, decoding so many ``steps``.
+    """Costs by length of the prompt, over ``steps`` decode steps.
 
     Each prompt is computed by itself; decoding finds it in the prefix cache.
     """
@@ -77,7 +77,7 @@ def _prefill(stepper: Stepper, name: str, prompt: Sequence[int]) -> float:
 
 
 def _decode(stepper: Stepper, texts: Sequence[tuple[str, Sequence[int]]], steps: int) -> float:
-    """Seconds of a step in which all of them decode, the median of so many."""
+    """Median seconds of ``steps`` steps in which all ``texts`` decode."""
     for name, prompt in texts:
         stepper.add(
             EngineRequest(name, prompt, steps + 2, options=GenerationOptions(ignore_eos=True))
@@ -94,7 +94,7 @@ def _decode(stepper: Stepper, texts: Sequence[tuple[str, Sequence[int]]], steps:
 def first_tokens(
     client: Client, lengths: Sequence[int], number: int, vocabulary: int
 ) -> dict[int, FirstToken]:
-    """So many prompts of each length, each twice: the server then has its keys and values."""
+    """Times of ``number`` prompts of each length, each sent twice: the second hits the cache."""
     found = {}
     for length in lengths:
         requests = [

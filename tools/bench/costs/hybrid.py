@@ -1,4 +1,4 @@
-"""What a model with recurrent layers takes beside one with attention alone: a step, by turns."""
+"""Step times of a model with recurrent layers and of models with attention alone, interleaved."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "linear_value_head_dim": 128,
     },
 }
-"""The last one, of Qwen 3.5's 0.8B, and Qwen 3 with as many layers of that size, and with as many
-parameters: the mixers of Qwen 3.5 have more of them."""
+"""Qwen 3.5's 0.8B, Qwen 3 with as many layers of that size, and Qwen 3 with as many parameters:
+the mixers of Qwen 3.5 have more of them."""
 
 CONTEXT = 512
 STEPS: Mapping[str, tuple[Sequence[int], int]] = {
@@ -59,14 +59,14 @@ STEPS: Mapping[str, tuple[Sequence[int], int]] = {
     "32 answers": ([1] * 32, CONTEXT),
     "a prompt's first 512 tokens": ([512], 0),
 }
-"""Tokens of each sequence, and those before them."""
+"""Tokens of each sequence in a step, and the number of tokens before them."""
 _RUNNING = 32
 _CACHE_BYTES = 3 << 30
 _WARM = 1
 
 
 def plan_of(runner: TorchRunner, lengths: Sequence[int], start: int) -> Sequence[Span]:
-    """The next tokens of each sequence, which goes on from a state of its own."""
+    """Spans of the next tokens of each sequence; each sequence has its own state slot."""
     size, spans = runner.block_size, []
     for index, length in enumerate(lengths):
         count = -(-(start + length) // size)
@@ -82,7 +82,7 @@ def plan_of(runner: TorchRunner, lengths: Sequence[int], start: int) -> Sequence
 def hybrid_table(folder: Path, steps: int, threads: int | None, *, processor_time: bool) -> str:
     """Medians of ``steps`` steps of random models, made in ``folder``, all in memory at once.
 
-    ``processor_time`` counts that of this thread, for a busy machine; it takes one thread.
+    ``processor_time`` measures this thread's processor time, for a busy machine, on one thread.
     """
     clock = time.thread_time if processor_time else time.perf_counter
     runners = {}
@@ -104,20 +104,20 @@ def hybrid_table(folder: Path, steps: int, threads: int | None, *, processor_tim
     rows: list[Sequence[str]] = []
     for step, (lengths, start) in STEPS.items():
         plans = {name: plan_of(runner, lengths, start) for name, runner in runners.items()}
-        times = _by_turns(runners, plans, steps if start else -(-steps // 5), clock)
+        times = _interleaved_times(runners, plans, steps if start else -(-steps // 5), clock)
         ratios = [f"{times[last] / taken:.2f}" for name, taken in times.items() if name != last]
         rows.append([step, *[f"{1e3 * taken:.1f}" for taken in times.values()], *ratios])
         print(" | ".join(rows[-1]), flush=True)
     return f"{sizes}; context {CONTEXT}\n\n{table(columns, rows)}"
 
 
-def _by_turns(
+def _interleaved_times(
     runners: Mapping[str, TorchRunner],
     plans: Mapping[str, Sequence[Span]],
     steps: int,
     clock: Callable[[], float],
 ) -> dict[str, float]:
-    """Medians, in seconds."""
+    """Median seconds of a step by model."""
     times: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(_WARM + steps):
         for name, runner in runners.items():

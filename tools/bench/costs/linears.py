@@ -1,6 +1,6 @@
-"""What packing the weights changes in a step of the runner alone.
+"""Effect of packed weights on a step of the runner alone.
 
-With it come the fused layers, where a model's shape allows them: see ``app.model``.
+Packing also enables the fused layers, if a model's shape allows them: see ``app.model``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WARM = 3
 
 
 def plan_of(sequences: int, tokens: int, block_size: int) -> Sequence[Span]:
-    """The next ``tokens`` of each sequence, after ``CONTEXT`` that nobody computed."""
+    """Spans of ``tokens`` tokens a sequence, after ``CONTEXT`` tokens that were never computed."""
     blocks = -(-(CONTEXT + tokens) // block_size)
     return [
         Span(

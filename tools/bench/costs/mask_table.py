@@ -1,6 +1,6 @@
-"""What the table of masks on a device saves, counted on the CPU: no time is measured.
+"""Transfers that the mask table on a device saves, counted on the CPU: no time is measured.
 
-Real answers to real schemas are followed token by token, without leaps, some at a time.
+Real answers to real schemas are followed token by token, without leaps, several at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools import datasets
 COLUMNS = ("answers", "steps", "rows", "masks sent", "KiB a step", "if all were sent")
 STREAMS = 16
 EVERY = 7
-"""Of the file's schemas: neighbours are of one source."""
+"""Every 7th schema of the file is used: neighbours are of one source."""
 LENGTHS = range(8, 401)
 """Tokens of an answer."""
 
@@ -40,7 +40,7 @@ class Followed:
     tokens: Sequence[int]
 
     def masks(self, spare: int) -> Iterator[Mask]:
-        """One for each token, with so many tokens to spare."""
+        """The mask of each token, with ``spare`` tokens of budget beyond the answer."""
         state = self.constraint.start()
         for taken, token in enumerate(self.tokens):
             yield state.mask(budget=max(len(self.tokens) + spare - taken, state.shortest_tokens()))
@@ -51,7 +51,7 @@ class Followed:
 
 
 def followed(folder: Path, answers: int) -> tuple[list[Followed], int]:
-    """So many of MaskBench's schemas with a valid instance each, and the vocabulary's size."""
+    """``answers`` schemas of MaskBench with a valid instance each, and the vocabulary's size."""
     content = datasets.tokenizer_json(folder)
     tokenizer = Tokenizer.from_buffer(content)
     parsed = json.loads(content)
@@ -73,7 +73,7 @@ def followed(folder: Path, answers: int) -> tuple[list[Followed], int]:
 
 
 def batches(streams: Sequence[Iterator[Mask]], together: int) -> Iterator[list[Mask]]:
-    """The masks of each step; who has ended is replaced in the next one."""
+    """Masks of each step; the next step replaces a stream that has ended."""
     waiting = iter(streams)
     live = list(islice(waiting, together))
     while live:
@@ -88,7 +88,7 @@ def batches(streams: Sequence[Iterator[Mask]], together: int) -> Iterator[list[M
 
 
 def counted(name: str, steps: Iterator[list[Mask]], kept: MaskTable, words: int) -> list[str]:
-    """A row of the table. Raises AssertionError where the table gives another mask."""
+    """A row of the table. Raises AssertionError if the table returns a wrong mask."""
     before, rows, count = kept.masks_sent, 0, 0
     for step in steps:
         masks, at = kept.place(step)

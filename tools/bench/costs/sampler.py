@@ -1,4 +1,4 @@
-"""What drawing a token from each row of logits costs, without a model."""
+"""Cost of drawing a token from each row of logits, without a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loadtest.tables import table
 COLUMNS = ("sampler", "nearly all tokens allowed, ms", "few tokens allowed, ms")
 ROWS = 32
 VOCABULARY = 128_256
-"""Llama 3.2's."""
+"""Vocabulary size of Llama 3.2."""
 PARAMS = {
     "greedy": SamplingParams(temperature=0.0),
     "temperature 1": SamplingParams(),
@@ -28,7 +28,7 @@ PARAMS = {
 
 
 def nearly_all(vocabulary: int) -> Mask:
-    """As inside a string: all but each hundredth token."""
+    """Mask as inside a string: all but every hundredth token."""
     mask = full_mask(vocabulary)
     for token in range(0, vocabulary, 100):
         mask[token // 32] &= np.uint32(~(1 << token % 32) & 0xFFFFFFFF)
@@ -36,14 +36,14 @@ def nearly_all(vocabulary: int) -> Mask:
 
 
 def few(vocabulary: int) -> Mask:
-    """As before a digit: ten tokens, side by side."""
+    """Mask as before a digit: ten adjacent tokens."""
     mask = np.zeros_like(full_mask(vocabulary))
     mask[16 // 32] = 0x3FF << 16
     return mask
 
 
 def sampler_table(times: int, threads: int | None, vocabulary: int = VOCABULARY) -> str:
-    """Medians of ``times`` calls, in milliseconds; of one thread it is processor time."""
+    """Medians of ``times`` calls, in milliseconds; processor time if ``threads`` is 1."""
     if threads is not None:
         torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
@@ -69,7 +69,7 @@ def _times(
     found = []
     for number in range(times + 1):
         draws = [Draw(params, number * ROWS + row, mask) for row in range(ROWS)]
-        drawn_from = logits.clone()  # it may be changed
+        drawn_from = logits.clone()  # sampling may change it
         start = clock()
         sampler.sample(drawn_from, draws)
         found.append(clock() - start)

@@ -1,4 +1,4 @@
-"""What a schema costs against its size: compiling, looking up, masks, the first token."""
+"""Cost of a schema by its size: compile time, look-up, masks, time to first token."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ COLUMNS = (
     "first token ms, known",
 )  # fmt: skip
 COMPILE_SECONDS = 2.0
-"""After so much time no further variant is compiled."""
+"""Seconds of compiling after which no further variant is compiled."""
 LOOKUPS = 20
 ROOM = 1 << 20
-"""Tokens that an answer may have beyond the shortest one: no mask is narrowed."""
+"""Tokens of budget beyond the shortest answer, so many that no mask is narrowed."""
 TIGHT = 16
-MOST_TIGHT = 20
-"""Masks that are timed where an answer has so few tokens to spare."""
+MAX_TIGHT_MASKS = 20
+"""Maximum number of masks that are timed with ``TIGHT`` tokens to spare."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A schema and an answer that it admits."""
+    """A schema and a valid answer to it."""
 
     name: str
     schema: Json
@@ -52,7 +52,7 @@ class Sample:
 class Extent:
     properties: Sequence[int]
     values: Sequence[int]
-    """Of enums."""
+    """Numbers of values of the enums."""
     repeats: int
 
 
@@ -63,21 +63,21 @@ class SchemaCost:
     compile: float
     """Processor time, in a process that has compiled before."""
     lookup: float
-    """Processor time in the server's cache, of a specification that was just read."""
+    """Processor time of a look-up in the server's cache, for a specification that was just read."""
     states: int
-    """Visited by one whole answer."""
+    """States visited by one whole answer."""
     nbytes: int
-    """Held for those states and their masks."""
+    """Bytes held for those states and their masks."""
     first_mask: float
-    """The mean: where nobody stood before, a mask is worked out."""
+    """Mean; the mask of each new state is computed."""
     later_mask: float
     tight_mask: float | None
-    """The mean where few tokens are to spare, the distance to the nearest end included. None: it
-    takes more than a call may cost."""
+    """Mean with few tokens to spare, including the distance to the nearest end. None: it takes more
+    work than a call may."""
 
 
 def wide(properties: int) -> Sample:
-    """An object of so many properties: strings, integers, enums, bounded strings, objects."""
+    """An object with this number of properties: strings, integers, enums, objects."""
     members: dict[str, Json] = {}
     answer: Json = {}
     for number in range(properties):
@@ -101,7 +101,7 @@ def _member(number: int) -> tuple[Json, Any]:
 
 
 def long_enum(values: int) -> Sample:
-    """A property that has one of so many values, and another one after it."""
+    """A property that is an enum of this number of values, and another property after it."""
     listed = [f"value {number * 7919 % 1_000_003}" for number in range(values)]
     schema = strict_object({"choice": {"enum": listed}, "note": {"type": "string"}})
     return Sample(f"enum of {values:,}", schema, {"choice": listed[-1], "note": "none"})
@@ -112,7 +112,7 @@ def samples(extent: Extent) -> list[Sample]:
 
 
 def costs(sample: Sample, words: Words, compiler: Compiler, repeats: int) -> SchemaCost:
-    """Raises ConstraintError where the schema is refused."""
+    """Measure ``sample``. Raises ConstraintError if the schema is refused."""
     seconds: list[float] = []
     while len(seconds) < repeats and sum(seconds) < COMPILE_SECONDS:
         variant = JsonSchema(distinct(sample.schema, f" {len(seconds)}"), close_objects=True)
@@ -136,7 +136,7 @@ def costs(sample: Sample, words: Words, compiler: Compiler, repeats: int) -> Sch
 
 def tight_mask(constraint: Constraint, tokens: Sequence[int]) -> float | None:
     try:
-        return statistics.mean(mask_times(constraint, tokens, TIGHT, MOST_TIGHT))
+        return statistics.mean(mask_times(constraint, tokens, TIGHT, MAX_TIGHT_MASKS))
     except ConstraintTooComplex:
         return None
 
@@ -144,9 +144,9 @@ def tight_mask(constraint: Constraint, tokens: Sequence[int]) -> float | None:
 def mask_times(
     constraint: Constraint, tokens: Sequence[int], spare: int, most: int | None = None
 ) -> list[float]:
-    """Seconds for each mask that the answer ``tokens`` needs: where nothing is forced.
+    """Seconds of each mask that the answer ``tokens`` needs: none for forced tokens.
 
-    It may have so many tokens to ``spare`` from each of them on; at most so many are timed.
+    The budget of each mask leaves ``spare`` tokens; at most ``most`` masks are timed.
     """
     state = constraint.start()
     found: list[float] = []
@@ -179,7 +179,7 @@ async def lookup_time(schema: Json, constraint: Constraint) -> float:
 
 
 def first_token_cells(client: Client, sample: Sample, repeats: int) -> list[str]:
-    """Milliseconds, or that the server refuses the schema."""
+    """Milliseconds, or "refused" if the server refuses the schema."""
     variants = [distinct(sample.schema, f" {number}") for number in range(repeats)]
     requests = [_request(schema) for schema in variants for _ in range(2)]
     try:
@@ -190,7 +190,7 @@ def first_token_cells(client: Client, sample: Sample, repeats: int) -> list[str]
 
 
 def _request(schema: Json | None) -> Json:
-    """The answer is cut: a large schema's would not fit into the model."""
+    """A request whose answer is truncated: one to a large schema would not fit into the model."""
     fields: Json = {
         "messages": [{"role": "user", "content": "Give me an example, please."}],
         "max_tokens": 8,

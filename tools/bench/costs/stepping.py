@@ -21,7 +21,7 @@ KV_CACHE_BYTES = 2 << 30
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a model folder's tokenizer knows."""
+    """Tokenizer and vocabulary of a model folder."""
 
     tokenizer: HfTokenizer
     vocabulary: Vocabulary
@@ -40,7 +40,7 @@ def has_weights(folder: Path) -> bool:
 def model_config(
     folder: Path, words: Words, *, threads: int | None = None, pack_linears: bool = True
 ) -> ModelConfig:
-    """Random weights where the folder has none."""
+    """Configuration of a model, with random weights if the folder has none."""
     return ModelConfig(
         str(folder),
         random_weights=not has_weights(folder),
@@ -60,9 +60,9 @@ class Step:
     host: float
     """Everything else: planning, inputs, masks, sampling, committing."""
     tokens: int
-    """Computed, of all answers together."""
+    """Tokens computed, of all answers together."""
     gained: int
-    """Tokens that the answers grew by."""
+    """Tokens added to the answers."""
     ended: Sequence[TokenChunk]
     """The last chunks of the answers that ended."""
     grew: int
@@ -74,7 +74,7 @@ class Step:
 
 
 class Stepper:
-    """An engine whose steps are taken and timed by hand."""
+    """An engine whose steps the caller runs one by one and times."""
 
     def __init__(self, config: ModelConfig, words: Words, most_running: int) -> None:
         runner = load_runner(config)
@@ -104,7 +104,7 @@ class Stepper:
 
     @property
     def live(self) -> int:
-        """Answers that have been asked for and have not ended."""
+        """Answers that were added and have not ended."""
         return len(self._live)
 
     def add(self, request: EngineRequest) -> None:
@@ -112,16 +112,16 @@ class Stepper:
         self._live.add(request.request_id)
 
     def step(self) -> Step:
-        """Raises RuntimeError where an answer ends with an error."""
+        """Run a step. Raises RuntimeError if an answer ends with an error."""
         chunks = [chunk for output in self._engine.step() for chunk in output.chunks]
         stats = self._stats
         assert stats is not None
         ended = [chunk for chunk in chunks if chunk.finish_reason is not None]
         for chunk in ended:
             if chunk.finish_reason == "error":
-                raise RuntimeError(f"an answer broke off: {chunk.error}")
+                raise RuntimeError(f"an answer failed: {chunk.error}")
             self._live.remove(chunk.request_id)
-        inputs = self._runner.inputs  # laid out twice, and timed once
+        inputs = self._runner.inputs  # WatchedRunner lays out twice, times once
         laps = (stats.plan_seconds, stats.mask_seconds, stats.sample_seconds, stats.commit_seconds)
         return Step(
             forward=stats.launch_seconds - 2 * inputs,

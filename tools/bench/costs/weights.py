@@ -1,4 +1,4 @@
-"""What weights of 16, 8 and 4 bits take: memory, and a step's time against the bytes it reads."""
+"""Memory and step time of weights of 16, 8 and 4 bits, against the bytes that a step reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "num_key_value_heads": 2,
     },
 }
-"""Of Qwen 2.5's sizes, all with 151,936 tokens, and the output layer tied to the embedding."""
+"""Sizes of Qwen 2.5; all have 151,936 tokens and an output layer tied to the embedding."""
 _COMMON = {"max_position_embeddings": 2048, "tie_word_embeddings": True}
 _TOKENS = 151_936
 
@@ -52,7 +52,7 @@ def weights_table(
 ) -> str:  # fmt: skip
     """Medians of ``steps`` steps of random models, made in ``folder``, one after the other.
 
-    ``processor_time`` counts that of this thread, for a busy machine; it takes one thread.
+    ``processor_time`` measures this thread's processor time, for a busy machine, on one thread.
     """
     clock = time.thread_time if processor_time else time.perf_counter
     rows: list[Sequence[str]] = []

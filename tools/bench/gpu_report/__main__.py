@@ -11,7 +11,7 @@ from tools.bench.gpu_report.supervisor import Supervisor
 
 
 def main(arguments: Sequence[str] | None = None) -> bool:
-    """Whether all went well."""
+    """Run the report; returns whether all parts succeeded."""
     return Supervisor(parse(arguments, tools.bench.gpu_report.__doc__)).run()
 
 

@@ -24,11 +24,11 @@ HEADS = Heads("8B", 32, 8, 128, 128, torch.bfloat16)
 TINY = Heads("tiny", 4, 2, 16, 16, torch.float32)
 MOST_BYTES = 70 << 30
 CACHED_BYTES = 256 << 20
-"""So much is read in turn, several times what the device's own cache holds."""
+"""Bytes that are read in turn: several times the size of the device's cache."""
 
 
 def attention_alone(record: Record, options: Options) -> None:
-    """Rows ``decode`` and ``prefill and leaps``."""
+    """Write the rows of decode steps, and of prompts and leaps."""
     device = device_of(options)
     heads, speed = TINY if options.tiny else HEADS, bandwidth(device)
     for batch in (1,) if options.tiny else (1, 8, 32, 64, 128, 256):
@@ -60,7 +60,7 @@ def attention_alone(record: Record, options: Options) -> None:
 
 
 def _decodes(record: Record, options: Options, heads: Heads, batch: int, speed: float) -> None:
-    """A row: so many answers at each context; a copy moves ``speed`` bytes a second."""
+    """Write a row: ``batch`` answers at each context; a copy moves ``speed`` bytes a second."""
     device = device_of(options)
     token = heads.layer.token_bytes
     kept = "fp8" if heads.fp8 else str(heads.dtype).removeprefix("torch.")

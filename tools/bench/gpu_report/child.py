@@ -15,7 +15,7 @@ from tools.bench.gpu_report.record import Record
 
 
 class _Warnings(logging.Handler):
-    """What the code warns of is found, too: that no graph could be captured, for example."""
+    """Records warnings as findings: that no graph could be captured, for example."""
 
     def __init__(self, record: Record) -> None:
         super().__init__(logging.WARNING)
@@ -27,7 +27,7 @@ class _Warnings(logging.Handler):
 
 def main(part: str, findings: str, seconds: str, options: str) -> None:
     limit = float(seconds)
-    faulthandler.dump_traceback_later(limit, exit=False)  # so that the log says where it hung
+    faulthandler.dump_traceback_later(limit, exit=False)  # the log then has the stack of a hang
     record = Record(Path(findings), limit)
     if any(each.name == part for each in PARTS):
         without_numba.stand_in()

@@ -1,4 +1,4 @@
-"""Timing by the device's own clock, and what else the parts ask a device for."""
+"""Timing by the device's own clock, and other helpers of the parts for a device."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import torch
 from tools.bench.gpu_report.options import Options
 
 _HELD_BACK_CYCLES = 2_000_000
-"""About a millisecond: the device is kept busy while the host launches what is to be timed."""
+"""About a millisecond: the device is kept busy while the host launches the work to be timed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one call, of several."""
+    """Seconds of a call, from several calls."""
 
     median: float
     low: float
@@ -32,19 +32,19 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """From the fastest to the slowest, as a share of the median."""
+        """Range from ``low`` to ``high``, as a share of the median."""
         return (self.high - self.low) / self.median if self.median else 0.0
 
 
 def timing(seconds: list[float]) -> Timing:
-    """Fifths at both ends are left out of the range."""
+    """Median and range of ``seconds``; the range excludes a fifth at each end."""
     ordered = sorted(seconds)
     cut = len(ordered) // 5
     return Timing(statistics.median(ordered), ordered[cut], ordered[-1 - cut])
 
 
 def device_of(options: Options) -> torch.device:
-    """The device; kernels are interpreted where it is the CPU."""
+    """The device; on the CPU, kernels are interpreted."""
     if options.device == "cpu":
         from tests.model import interpreter
 
@@ -55,10 +55,10 @@ def device_of(options: Options) -> torch.device:
 def timed(
     work: Callable[[], object], device: torch.device, repeats: int = 20, launches: int = 10
 ) -> Timing:
-    """Time on the device of one call of ``work``, from its first kernel's begin to its last's end.
+    """Time of a call of ``work`` on the device, from its first kernel's start to its last end.
 
-    ``launches``: about how many kernels a call launches. Work that waits for the device is timed
-    with the waiting.
+    ``launches``: approximate number of kernels that a call launches. If ``work`` waits for the
+    device, the wait counts.
     """
     if device.type != "cuda":
         return timing([_seconds(work)])
@@ -77,7 +77,7 @@ def timed(
 
 
 def waited(work: Callable[[], object], device: torch.device, repeats: int = 20) -> Timing:
-    """Time by the host's clock of one call of ``work`` and of what it leaves to the device."""
+    """Time of a call of ``work`` by the host's clock, until the device has finished it."""
 
     def whole() -> None:
         work()
@@ -127,7 +127,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def release(device: torch.device) -> None:
-    """Give back what nobody holds any more."""
+    """Free memory that is no longer in use."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -135,7 +135,7 @@ def release(device: torch.device) -> None:
 
 @contextlib.contextmanager
 def kernels_loaded() -> Iterator[list[str]]:
-    """Names of the Triton kernels that are compiled, or loaded for the first time, meanwhile."""
+    """Names of the Triton kernels that are compiled or first loaded inside the block."""
     names: list[str] = []
     try:
         from triton import knobs

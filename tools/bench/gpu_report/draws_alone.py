@@ -1,4 +1,4 @@
-"""What drawing takes, at the vocabulary's full size, with masks that the device knows already."""
+"""Time of draws at the full vocabulary size, with masks that are already on the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine over a runner, without HTTP: answers in flight, and what each step of theirs costs."""
+"""The engine over a runner, without HTTP: answers in flight, and the cost of their steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Mode = Literal["free", "no leap", "constrained"]
 SHEETS = {"type": "array", "items": CHARACTER, "minItems": 3, "maxItems": 3}
 WARM_STEPS = 6
 _MOST_STEPS = 4000
-"""Until all answers decode; beyond it something is wrong."""
+"""Maximum steps until all answers decode; more is an error."""
 
 
 @dataclass(slots=True)
@@ -40,21 +40,21 @@ class Steps:
 
     count: int
     seconds: float
-    """From the first one's begin to the last one's end."""
+    """Seconds from the start of the first step to the end of the last."""
     tokens: int
-    """Computed, of all answers together."""
+    """Tokens computed, of all answers together."""
     gained: int
-    """Tokens that the answers grew by."""
+    """Tokens added to the answers."""
     passes: Sequence[Pass]
     drawn: Sequence[tuple[Any, Any]]
     launching: float
     """Seconds of the host in ``launch``."""
     kernels: Sequence[str]
-    """Loaded meanwhile: there should be none."""
+    """Kernels loaded during the steps: there should be none."""
 
     @property
     def in_graphs(self) -> float:
-        """Share of the passes."""
+        """Share of the forward passes that are graph replays."""
         return sum(each.way == "graph" for each in self.passes) / max(1, len(self.passes))
 
     @property
@@ -96,7 +96,7 @@ class EngineBench:
         *,
         overlap: bool = True,
     ) -> None:
-        """``overlap``: the order of steps that a server on a GPU has."""
+        """``overlap``: launch steps ahead, as a server on a GPU does."""
         tokenizer = HfTokenizer.load(str(folder))
         vocabulary = Vocabulary.from_tokenizer(tokenizer.hf, eos_token_ids(str(folder)))
         self._size = vocabulary.size
@@ -127,13 +127,13 @@ class EngineBench:
     ) -> Steps:
         """``count`` steps with ``batch`` answers, each after a prompt of ``prompt`` tokens.
 
-        ``around`` is entered for these steps and left after them (a profiler).
-        Raises ``RuntimeError`` where they do not all come to decode.
+        ``around`` is a context manager for these steps (a profiler).
+        Raises ``RuntimeError`` if the answers never all decode.
         """
         names = [self._add(prompt, mode, 4000 if prompt > 100 else 400) for _ in range(batch)]
         watch = Watch()
         try:
-            with watch.looking():
+            with watch.recording():
                 self._reach(batch)
                 for _ in range(WARM_STEPS if prompt > 100 else 1):
                     self._step()
@@ -145,7 +145,7 @@ class EngineBench:
                 self._step()
 
     def first_token(self, prompt: int) -> float:
-        """Seconds from a new prompt to the first chunk of its answer, nothing else running."""
+        """Seconds from a new prompt to the first chunk of its answer, with nothing else running."""
         synchronize(self._device)
         start = time.perf_counter()
         name = self._add(prompt, "free", 8)
@@ -201,7 +201,7 @@ class EngineBench:
         return name
 
     def _reach(self, batch: int) -> None:
-        """Steps until all answers decode."""
+        """Run steps until all answers decode."""
         for _ in range(_MOST_STEPS):
             self._step()
             if not self._observer.steps:  # the first one is still in flight

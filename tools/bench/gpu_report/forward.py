@@ -1,4 +1,4 @@
-"""What a forward pass takes, against the bytes it must read and the operations it must do."""
+"""Time of a forward pass, against the bytes it must read and the operations it must do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CELLS = (
     *itertools.product((1, 8, 32, 64, 128), (8192,)),
     *itertools.product((1, 8), (65_536,)),
 )
-"""Answers and context of each."""
+"""Number of answers, and context of each."""
 PROMPTS = ((512, 512), (2048, 2048), (8192, 8192), (512, 32_768))
 """Tokens computed at once, and the context at their end."""
 PEAK = 989.5e12
@@ -32,7 +32,7 @@ PEAK = 989.5e12
 def measure(
     record: Record, options: Options, runner: TorchRunner, shape: Shape, *, brief: bool = False
 ) -> None:
-    """Rows ``decode`` and ``prefill``, and the peak of memory."""
+    """Write rows of decode and prefill passes, and the peak of memory."""
     device, shape = device_of(options), TINY if options.tiny else shape
     speed = bandwidth(device)
     cells = ((2, 20),) if options.tiny else CELLS[:6] if brief else CELLS
@@ -89,17 +89,17 @@ def measure(
 def forward_pass(
     runner: TorchRunner, plan: Sequence[Span], device: torch.device, tiny: bool
 ) -> tuple[str, Timing, float]:
-    """How the step is launched, the device's time for the pass alone, the host's to launch it."""
-    nobody = [None] * len(plan)
+    """Way of the launch, the device's time for the pass alone, the host's time to launch it."""
+    no_draws = [None] * len(plan)
     hosts = []
     watch = Watch()
-    with watch.looking():
+    with watch.recording():
         for _ in range(1 if tiny else 8):
             synchronize(device)
             start = time.perf_counter()
             runner.launch(plan)
             hosts.append(time.perf_counter() - start)
-            runner.sample(nobody).wait()
+            runner.sample(no_draws).wait()
     synchronize(device)
     last = watch.passes[-1]
     host = statistics.median(hosts)
@@ -107,5 +107,5 @@ def forward_pass(
         return last.way, timing(hosts), host
     if last.graph is not None:
         return last.way, timed(last.graph.replay, device, launches=20), host
-    # Launched kernel by kernel: as the events saw it while it was launched.
+    # Launched kernel by kernel: the times are those of the events around each launch.
     return last.way, timing([each.seconds for each in watch.passes[2:]]), host

@@ -1,4 +1,4 @@
-"""A runner of a model with random weights, and what its device does in each step."""
+"""A runner of a model with random weights, and the device's work in each step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tools.bench.gpu_report.paged import A_HOPPER
 from tools.bench.gpu_report.record import Record
 from tools.bench.gpu_report.shapes import TINY, Shape
 
-MOST_CHECKED = 512
+MAX_CHECKED_VOCABULARY = 512
 CHECKED_BLOCK_SIZE = 4
 INTERPRETED_BLOCKS = 128
 Way = Literal["graph", "eager"]
@@ -47,7 +47,7 @@ def loaded(
 ) -> Iterator[tuple[TorchRunner, Path]]:
     """The model of ``shape``, or a tiny one, as the server loads it; and its folder.
 
-    The cache is filled with random numbers: zeros are quicker to read than what is real.
+    The cache is filled with random numbers: zeros would be faster to read than real data.
     """
     device = device_of(options)
     shape = TINY if options.tiny else shape
@@ -71,7 +71,7 @@ def loaded(
             runner = load(options, ModelConfig(**settings | config))
         record.value("seconds to load and check", time.perf_counter() - start)
         record.value("kernels loaded meanwhile", len(kernels))
-        tell_replays(record, runner, replays)
+        record_replays(record, runner, replays)
         record.detail("runner", asdict(runner.description))
         told = ("cuda_graphs", "fused_layers", "cache_tokens", "max_model_len")
         record.value("runner", {name: getattr(runner.description, name) for name in told})
@@ -83,15 +83,15 @@ def loaded(
 
 
 def load(options: Options, config: ModelConfig) -> TorchRunner:
-    """The runner that the server would have; in a dry run its CUDA path over the interpreter."""
+    """The server's runner; in a dry run, its CUDA path with interpreted kernels."""
     return load_runner(config) if options.device == "cuda" else interpreted_runner(config)
 
 
 def interpreted_runner(config: ModelConfig) -> TorchRunner:
-    """What ``load_runner`` puts together for a GPU, with tensors of the CPU.
+    """The runner that ``load_runner`` builds for a GPU, with tensors on the CPU.
 
-    A "graph" launches again, kernel by kernel, what was captured. Models of more than a few
-    hundred tokens of vocabulary are not checked: interpreted, that takes long.
+    A "graph" launches its captured kernels again, one by one. Models with a vocabulary of more than
+    ``MAX_CHECKED_VOCABULARY`` tokens are not checked: interpreted, the check takes long.
     """
     device = torch.device("cpu")
     model = language_part(load_whole(config, device, torch.float32), device)
@@ -113,12 +113,12 @@ def interpreted_runner(config: ModelConfig) -> TorchRunner:
         forward = RaggedForward(model, route, attention)
         steps = CudaSteps(
             forward, attention, max_graph_tokens=graph_tokens, max_model_len=length,
-            capture=_LaunchedAgain,
+            capture=_RelaunchedGraph,
         )  # fmt: skip
         steps.prepare()
         return steps, storage
 
-    if vocabulary <= MOST_CHECKED:
+    if vocabulary <= MAX_CHECKED_VOCABULARY:
         checked, _ = steps_over(case.blocks, CHECKED_BLOCK_SIZE, 0)
         check_ragged_step(model, checked, case, CHECKED_BLOCK_SIZE, expected)
     blocks = INTERPRETED_BLOCKS
@@ -146,10 +146,10 @@ def interpreted_runner(config: ModelConfig) -> TorchRunner:
     )
 
 
-class _LaunchedAgain:
-    """Stands for the capture of a CUDA graph."""
+class _RelaunchedGraph:
+    """Stand-in for a captured CUDA graph."""
 
-    def __call__(self, launch: Callable[[], None]) -> _LaunchedAgain:
+    def __call__(self, launch: Callable[[], None]) -> _RelaunchedGraph:
         launch()
         self.replay = launch
         return copy(self)
@@ -157,18 +157,18 @@ class _LaunchedAgain:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How far a graph's replay was from what it was compared with, at load."""
+    """Errors of a graph's replay against its references, at load."""
 
     step: str
-    """Its tokens and rows of logits."""
+    """Description with its numbers of tokens and rows of logits."""
     launched: float
-    """The same launches, one by one: the worst row."""
+    """Error against the same launches, one by one: the worst row."""
     unpadded: float
-    """The step without padding: its middle row."""
+    """Error of these launches against the step without padding: the median row."""
 
 
 class _Replays(logging.Handler):
-    """Reads what ``CudaSteps`` logs of each comparison."""
+    """Collects the comparisons that ``CudaSteps`` logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -182,7 +182,7 @@ class _Replays(logging.Handler):
 
 @contextlib.contextmanager
 def replays_compared() -> Iterator[list[Replayed]]:
-    """What is found while the block lasts."""
+    """Replays that are compared inside the block."""
     handler, logger = _Replays(), logging.getLogger(graphs.__name__)
     level = logger.level
     logger.addHandler(handler)
@@ -194,10 +194,10 @@ def replays_compared() -> Iterator[list[Replayed]]:
         logger.setLevel(level)
 
 
-def tell_replays(record: Record, runner: TorchRunner, replays: Sequence[Replayed]) -> None:
-    """How many there were, the worst one, and all of them in the file."""
+def record_replays(record: Record, runner: TorchRunner, replays: Sequence[Replayed]) -> None:
+    """Record the number of replays and the worst one; the file has all of them."""
     if runner.description.cuda_graphs and not replays:
-        record.failed("graphs", "none was compared with what it should give")
+        record.failed("graphs", "no replay was compared with its reference")
     record.detail("replays compared at load", [asdict(each) for each in replays])
     told: dict[str, object] = {"number": len(replays)}
     if replays:
@@ -208,7 +208,7 @@ def tell_replays(record: Record, runner: TorchRunner, replays: Sequence[Replayed
 
 
 def memory(record: Record, when: str) -> None:
-    """Peaks since the last reset, and what is free on the device."""
+    """Record peaks since the last reset, and the free memory of the device."""
     free, total = torch.cuda.mem_get_info()
     gib = 1 << 30
     record.value(
@@ -230,7 +230,7 @@ def _fill(runner: TorchRunner) -> None:
 
 @dataclass(slots=True)
 class Pass:
-    """One forward pass: how it was launched, and between which events the device computed it."""
+    """One forward pass: the way of its launch, and the device's events around it."""
 
     way: Way
     begin: Any = None
@@ -239,19 +239,19 @@ class Pass:
 
     @property
     def seconds(self) -> float:
-        """Of the device, once it is done; 0 where there is no device."""
+        """Seconds on the device, once the pass is done; 0 without a device."""
         return 0.0 if self.begin is None else float(self.begin.elapsed_time(self.end)) / 1e3
 
 
 @dataclass(slots=True)
 class Watch:
-    """Every forward pass of every model, for as long as it looks on."""
+    """Records every forward pass of every model inside ``recording``."""
 
     passes: list[Pass] = field(default_factory=list)
 
     @contextlib.contextmanager
-    def looking(self) -> Iterator[Watch]:
-        """Look on while the block lasts."""
+    def recording(self) -> Iterator[Watch]:
+        """Record forward passes inside the block."""
         cuda = torch.cuda.is_available()
         compute = RaggedForward.compute
         graph: Any = torch.cuda.CUDAGraph
@@ -289,7 +289,7 @@ def answers_plan(
 ) -> Sequence[Span]:
     """The last ``length`` tokens of ``batch`` sequences of ``context`` tokens; logits of the last.
 
-    Raises ``ValueError`` where the cache does not hold them.
+    Raises ``ValueError`` if the cache cannot hold them.
     """
     blocks = -(context // -runner.block_size)
     there = runner.cache_groups[0].num_blocks
@@ -309,12 +309,12 @@ def answers_plan(
 
 
 class WatchedRunner:
-    """Passes everything on; notes when the device begins and ends to draw, and the host's calls."""
+    """Forwards to a runner; records the device's events around draws, and times of launches."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self.drawn: list[tuple[Any, Any]] = []
-        """Events before and behind the draws of each step."""
+        """Events before and after the draws of each step."""
         self.launching: list[float] = []
         """Seconds that the host takes to launch each step."""
 

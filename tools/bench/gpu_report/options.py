@@ -1,4 +1,4 @@
-"""What the report is asked for."""
+"""Options of the report."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Options:
     device: str
     """``cuda`` or ``cpu``."""
     tiny: bool
-    """Tiny shapes and next to no repetitions."""
+    """Tiny shapes and few repetitions."""
     seconds: float
-    """For all parts together."""
+    """Time limit of all parts together."""
     out: Path
     parts: tuple[str, ...]
     tokenizer: Path | None
@@ -53,9 +53,9 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> Options:
     names = [part.name for part in PARTS]
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes: to try the report itself")
-    parser.add_argument("--seconds", type=float, default=570, help="for all parts together")
+    parser.add_argument("--seconds", type=float, default=570, help="time limit of all parts")
     parser.add_argument("--out", type=Path, default=Path("gpu-report.json"), help="the JSON file")
-    parser.add_argument("--part", nargs="+", choices=names, default=names, help="these alone")
+    parser.add_argument("--part", nargs="+", choices=names, default=names, help="parts to run")
     parser.add_argument("--tokenizer", type=Path, help="a folder with tokenizer.json")
     given = parser.parse_args(arguments)
     if given.device == "cpu" and not given.tiny:

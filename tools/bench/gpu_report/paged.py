@@ -1,4 +1,4 @@
-"""Steps over a paged cache of random keys and values; attention over it, written down plainly."""
+"""Steps over a paged cache of random keys and values, and a plain attention as a reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.model.layers.attention import AttentionOptions
 BLOCK_SIZE = 16
 MOST_CONTEXT = 131_072
 A_HOPPER = Device(multiprocessors=132, shared_bytes=227 << 10, capability=9)
-"""What tiles are chosen for where there is no GPU."""
+"""The device that tiles are chosen for if there is no GPU."""
 
 Lengths = Sequence[tuple[int, int]]
 """Tokens and first position of each span."""
@@ -59,9 +59,9 @@ class Heads:
 
 
 def plan_of(lengths: Lengths, vocabulary: int = 1000) -> tuple[Sequence[Span], int]:
-    """A step of such spans with logits of each one's last token, and the blocks it needs.
+    """A step of these spans, with logits of the last token of each; and the blocks it needs.
 
-    Blocks are handed out in no order; tokens are random.
+    Blocks are assigned in random order; tokens are random.
     """
     chance = np.random.default_rng(0)
     needed = [-((length + start) // -BLOCK_SIZE) for length, start in lengths]
@@ -100,7 +100,7 @@ def random_storage(heads: Heads, blocks: int, layers: int, device: torch.device)
 def attention_over(
     heads: Heads, storage: KvStorage, *, batch_invariant: bool = False
 ) -> TritonAttention:
-    """For steps of up to ``MOST_CONTEXT`` tokens of a sequence."""
+    """Attention for sequences of up to ``MOST_CONTEXT`` tokens."""
     return TritonAttention(
         storage,
         dict.fromkeys(storage.keys, heads.layer),
@@ -153,7 +153,7 @@ def plain_attention(
 
 
 def _widened(storage: KvStorage) -> tuple[Tensor, Tensor]:
-    """Keys and values of layer 0 as numbers, where they are kept in 8 bits."""
+    """Keys and values of layer 0, dequantised if they are kept in 8 bits."""
     keys, values = storage.keys[0], storage.values[0]
     if not storage.key_scales:
         return keys, values
@@ -164,5 +164,5 @@ def _widened(storage: KvStorage) -> tuple[Tensor, Tensor]:
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
-    """How far they are apart, as a share of what was expected (Euclidean norms)."""
+    """Norm of the difference divided by the norm of ``expected`` (Euclidean)."""
     return float((found.float() - expected).norm() / expected.norm())

@@ -1,4 +1,4 @@
-"""A plugin of pytest: each test's outcome is written to the file ``FINDINGS`` when it is known."""
+"""A pytest plugin: writes each test's outcome to the file ``FINDINGS`` as soon as it is known."""
 
 from __future__ import annotations
 

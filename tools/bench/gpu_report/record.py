@@ -1,4 +1,4 @@
-"""What a part has found so far, on its way to the report: one line of JSON for each finding."""
+"""Findings of a part on their way to the report: one line of JSON for each."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Finding = dict[str, Any]
 
 
 class Record:
-    """Appends findings to a file, each whole and at once, so that a crash loses none."""
+    """Appends findings to a file, each one complete and at once, so that a crash loses none."""
 
     def __init__(self, path: Path, seconds: float) -> None:
-        """``seconds``: how long the part has, from now."""
+        """``seconds``: time that the part has, from now."""
         self._path = path
         self._end = time.monotonic() + seconds
 
@@ -36,12 +36,12 @@ class Record:
         self._write({"detail": name, "is": value})
 
     def failed(self, what: str, error: BaseException | str) -> None:
-        """Something in the part went wrong, and the part goes on."""
+        """A failure inside the part; the part continues."""
         text = error if isinstance(error, str) else _described(error)
         self._write({"failed": what, "why": text})
 
     def left_out(self, what: str, why: str) -> None:
-        """Something was not measured, and that is no failure."""
+        """A measurement that was skipped; this is no failure."""
         self._write({"left out": what, "why": why})
 
     def _write(self, finding: Finding) -> None:
@@ -50,7 +50,7 @@ class Record:
 
 
 def read(path: Path) -> list[Finding]:
-    """All whole findings written so far."""
+    """All complete findings written so far."""
     if not path.exists():
         return []
     lines = path.read_text().split("\n")[:-1]  # the last one may be half written

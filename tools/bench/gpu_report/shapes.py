@@ -19,10 +19,10 @@ class Shape:
     kv_heads: int
     vocabulary: int = 128_256
     tied: bool = False
-    """Whether the embedding is the output layer, too."""
+    """Whether the output layer shares the embedding's weights."""
     positions: int = 131_072
     item: int = 2
-    """Bytes of a number."""
+    """Bytes of a weight."""
 
     @property
     def head_dim(self) -> int:
@@ -46,7 +46,7 @@ class Shape:
 
     @property
     def weight_bytes(self) -> int:
-        """What a decoding step reads: all weights but the embedding's, of which it reads rows."""
+        """Bytes that a decode step reads: all weights but the embedding, which it reads by row."""
         layer = sum(self.product_weights.values()) + 2 * self.hidden
         return self.item * (self.layers * layer + self.hidden * (self.vocabulary + 1))
 
@@ -56,20 +56,20 @@ class Shape:
         return 2 * self.layers * self.kv_heads * self.head_dim * self.item
 
     def step_bytes(self, sequences: int, context: int) -> int:
-        """The least that a step moves: weights once, keys and values of every sequence once."""
+        """Minimum bytes that a step moves: weights once, keys and values of every sequence once."""
         return self.weight_bytes + sequences * context * self.token_kv_bytes
 
     def operations(self, tokens: int, context: float, rows: int) -> float:
         """Floating-point operations of ``tokens`` that see ``context`` keys on average.
 
-        ``rows``: those that logits are computed for.
+        ``rows``: number of rows of logits.
         """
         products = 2 * sum(self.product_weights.values()) * self.layers * tokens
         attention = 4 * self.heads * self.head_dim * context * tokens * self.layers
         return products + attention + 2 * rows * self.hidden * self.vocabulary
 
     def write(self, folder: Path, tokenizer: Path | None) -> int:
-        """A model folder without weights; returns the token ids that its tokenizer knows."""
+        """Write a model folder without weights; returns the number of its tokenizer's ids."""
         return write_llama(
             folder,
             tokenizer,

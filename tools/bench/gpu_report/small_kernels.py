@@ -1,4 +1,4 @@
-"""The speed of each small kernel of a fused layer, and that it does what torch's operations do."""
+"""Speed of each small kernel of a fused layer, and its error against torch's operations."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def small_kernels(record: Record, device: torch.device, shape: Shape, tiny: bool
     speed = bandwidth(device)
     dtype = torch.float32 if tiny else torch.bfloat16
     for tokens in (2,) if tiny else (1, 32, 256):
-        for name, (work, moved, plainly) in _kernels(shape, tokens, dtype, device).items():
+        for name, (work, moved, reference) in _kernels(shape, tokens, dtype, device).items():
             try:
-                error = _error(work(), plainly())
+                error = _error(work(), reference())
                 seconds = replayed(work, device).median
             except Exception as failure:
                 record.failed(f"{name}, {tokens} tokens", failure)
@@ -55,7 +55,7 @@ Kernel = tuple[Callable[[], Tensor], float, Callable[[], Tensor]]
 def _kernels(
     shape: Shape, tokens: int, dtype: torch.dtype, device: torch.device
 ) -> dict[str, Kernel]:
-    """By name: the kernel, the bytes it must move, and the same in torch's own operations."""
+    """By name: the kernel, the bytes it must move, and the same in torch's operations."""
     torch.manual_seed(0)
 
     def some(*sizes: int) -> Tensor:

@@ -26,19 +26,19 @@ ROOT = Path(__file__).resolve().parents[3]
 Status = Literal["waiting", "running", "ok", "failed", "timed out", "skipped"]
 
 _LEAST_SECONDS = 8.0
-"""A part is not begun with less: it would end before it has imported torch."""
-_PATIENCE = 4
-"""How many times its limit a part has in a dry run, which may share its machine with anything."""
-_AT_ONCE = {"cuda": 4, "cpu": 2}
+"""Minimum seconds to start a part: with less it would end before it has imported torch."""
+_DRY_RUN_FACTOR = 4
+"""Factor on a part's time limit in a dry run, whose machine may be busy with other work."""
+_PARALLEL = {"cuda": 4, "cpu": 2}
 _TAIL = 3000
-_LOOK_EVERY = 0.5
-_AT_MOST_LATE = 3.0
-"""Seconds that a part has to write where it stood, after its limit."""
+_POLL_SECONDS = 0.5
+_GRACE_SECONDS = 3.0
+"""Seconds after its limit in which a part can write its stack."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """One part, as it stands in the file."""
+    """Outcome of one part, as in the file."""
 
     part: str
     title: str
@@ -47,7 +47,7 @@ class Outcome:
     exit_status: int | None = None
     findings: list[Finding] = field(default_factory=list)
     log: str = ""
-    """The end of what the process printed; kept where it did not end well."""
+    """End of the process's output; kept if the part did not succeed."""
 
     def to_json(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -62,10 +62,10 @@ class Supervisor:
         self.outcomes: list[Outcome] = []
 
     def run(self) -> bool:
-        """All parts; whether every one of them went well.
+        """Run all parts; returns whether every one succeeded.
 
-        Those that time something run alone, the others up to four at a time; in a dry run all of
-        them two at a time, as nothing is measured there.
+        Parts that measure run alone, the others up to four at a time; a dry run, which measures
+        nothing, runs all of them two at a time.
         """
         chosen = [part for part in PARTS if part.name in self._options.parts]
         self._options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -73,9 +73,9 @@ class Supervisor:
         with tempfile.TemporaryDirectory(prefix="gpu-report-") as folder:
             pairs = zip(chosen, self.outcomes, strict=True)
             for alone, group in groupby(pairs, lambda pair: self._is_alone(pair[0])):
-                with ThreadPoolExecutor(1 if alone else _AT_ONCE[self._options.device]) as pool:
+                with ThreadPoolExecutor(1 if alone else _PARALLEL[self._options.device]) as pool:
                     running = [
-                        pool.submit(self._run_or_again, part, outcome, Path(folder))
+                        pool.submit(self._run_with_retry, part, outcome, Path(folder))
                         for part, outcome in group
                     ]
                     for each in running:
@@ -88,7 +88,7 @@ class Supervisor:
     def _is_alone(self, part: Part) -> bool:
         return part.timed and self._options.device == "cuda"
 
-    def _run_or_again(self, part: Part, outcome: Outcome, folder: Path) -> list[Outcome]:
+    def _run_with_retry(self, part: Part, outcome: Outcome, folder: Path) -> list[Outcome]:
         self._run(part, outcome, folder, self._options)
         found = any("table" in finding for finding in outcome.findings)
         if not part.again or found or outcome.status not in ("failed", "timed out"):
@@ -99,7 +99,7 @@ class Supervisor:
         return [outcome, second]
 
     def _run(self, part: Part, outcome: Outcome, folder: Path, options: Options) -> None:
-        whole = part.seconds * (1 if options.device == "cuda" else _PATIENCE)
+        whole = part.seconds * (1 if options.device == "cuda" else _DRY_RUN_FACTOR)
         limit = min(whole, self._end - time.monotonic())
         if limit < min(_LEAST_SECONDS, whole):
             outcome.status, outcome.log = "skipped", "no time was left"
@@ -117,8 +117,8 @@ class Supervisor:
                 cwd=ROOT, env=self._environment(folder), start_new_session=True,
             )  # fmt: skip
             try:
-                self._wait(process, outcome, start + limit + _AT_MOST_LATE, findings)
-            finally:  # whatever the part has started ends with it
+                self._wait(process, outcome, start + limit + _GRACE_SECONDS, findings)
+            finally:  # kill all processes of the part
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -135,11 +135,11 @@ class Supervisor:
     def _wait(
         self, process: subprocess.Popen[bytes], outcome: Outcome, end: float, findings: Path
     ) -> None:
-        """Until it ends, or ``end``; the file is written when there is something new."""
+        """Wait until the process ends, or until ``end``; new findings are written to the file."""
         known = 0
         while time.monotonic() < end:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                wait = min(_LOOK_EVERY, max(0.01, end - time.monotonic()))
+                wait = min(_POLL_SECONDS, max(0.01, end - time.monotonic()))
                 outcome.exit_status = process.wait(wait)
                 return
             size = findings.stat().st_size if findings.exists() else 0
@@ -160,7 +160,7 @@ class Supervisor:
         }
 
     def _write(self) -> None:
-        """The file, replaced in one go: whoever reads it sees whole JSON."""
+        """Replace the file atomically: a reader always sees complete JSON."""
         report = {
             "began": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self._began)),
             "seconds": round(time.time() - self._began, 1),

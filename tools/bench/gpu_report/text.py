@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-_CELL = 46
-_WHY = 220
+_MAX_CELL = 46
+_MAX_REASON = 220
 _FAILURES = 6
 MOST_CHARACTERS = 9_800
-"""Of the whole report: who runs it elsewhere may see no more than the end of what it prints."""
+"""Maximum characters of the report: a remote run may show only the end of the output."""
 _ROWS = (100, 24, 16, 12, 10, 8, 6, 4, 2)
 
 
 def report_text(outcomes: Sequence[dict[str, Any]]) -> str:
-    """The verdict in the first line, then what was found: as many rows of each table as fit."""
+    """The verdict in the first line, then the findings: as many rows of each table as fit."""
     for rows in _ROWS:
         parts = [part_text(each, rows) for each in outcomes]
         text = "\n".join(["", verdict(outcomes), "", *parts])
@@ -25,7 +25,7 @@ def report_text(outcomes: Sequence[dict[str, Any]]) -> str:
 
 
 def verdict(outcomes: Sequence[dict[str, Any]]) -> str:
-    """One line: which parts did not go well, and how."""
+    """One line with the parts that did not succeed, and the reason."""
     bad = [f"{each['part']} ({how})" for each in outcomes if (how := _trouble(each)) is not None]
     if not bad:
         return f"ALL {len(outcomes)} PARTS WENT WELL"
@@ -52,9 +52,9 @@ def part_text(outcome: dict[str, Any], most_rows: int = _ROWS[0]) -> str:
         elif "value" in finding:
             facts.append(f"{finding['value']}: {cell(finding['is'])}")
         elif "failed" in finding:
-            failures.append(f"FAILED {finding['failed']}: {finding['why'][:_WHY]}")
+            failures.append(f"FAILED {finding['failed']}: {finding['why'][:_MAX_REASON]}")
         elif "left out" in finding:
-            facts.append(f"{finding['left out']}: left out, {finding['why'][:_WHY]}")
+            facts.append(f"{finding['left out']}: left out, {finding['why'][:_MAX_REASON]}")
     lines += failures[:_FAILURES]
     if len(failures) > _FAILURES:
         lines.append(f"and {len(failures) - _FAILURES} more failures, in the file")
@@ -68,21 +68,21 @@ def part_text(outcome: dict[str, Any], most_rows: int = _ROWS[0]) -> str:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Lines of one table, as narrow as they can be; its columns are those of all its rows."""
+    """Lines of one table, without padding; its columns are those of all its rows."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[cell(row.get(name, "")) for name in columns] for row in rows]
     return ["|".join(line) for line in ([columns, *cells])]
 
 
 def cell(value: object) -> str:
-    """Floats with three figures that count, other things as they are, both kept short."""
+    """Text of a value, shortened; a float has three significant digits."""
     if isinstance(value, float):
         return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     if isinstance(value, dict):
         return ", ".join(f"{name} {cell(each)}" for name, each in value.items())
-    return str(value)[:_CELL]
+    return str(value)[:_MAX_CELL]
 
 
 def _last_line(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return lines[-1][:_WHY] if lines else "no output"
+    return lines[-1][:_MAX_REASON] if lines else "no output"

@@ -1,8 +1,8 @@
-"""Where numba cannot be imported: a stand-in with which everything can be imported.
+"""A stand-in for numba: everything can be imported, even if numba cannot.
 
-Loops for which numba is asked run as the Python they are written in, hundreds of times slower; what
-is written for LLVM directly cannot run. Those are loops of the CPU: figures of the device do not
-need them.
+Functions for numba run as the Python they are written in, hundreds of times slower; code that is
+written for LLVM directly cannot run. These are loops of the CPU: figures of the device do not need
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MODULES = (
 
 
 class _Anything:
-    """What a module has that is not there: to be called, subscripted, joined and passed on."""
+    """Any attribute of a missing module: it can be called, subscripted and passed on."""
 
     def __call__(self, *_: Any, **__: Any) -> _Anything:
         return self
@@ -47,9 +47,9 @@ class _StandIn(ModuleType):
 
 
 def stand_in() -> None:
-    """Put the stand-in in numba's place, where numba cannot be imported.
+    """Install the stand-in if numba cannot be imported.
 
-    It may be there and refuse: each of its versions knows some versions of numpy.
+    An installed numba may refuse to load: each version supports only some versions of numpy.
     """
     try:
         import numba  # noqa: F401
@@ -64,7 +64,7 @@ def _replace(why: str) -> None:
     for name in _MODULES:
         sys.modules[name] = _StandIn(name)
     made: Any = sys.modules["numba"]
-    made.njit, made.prange, made.__version__ = _as_it_is, range, f"missing: {why}"
+    made.njit, made.prange, made.__version__ = _uncompiled, range, f"missing: {why}"
     sys.modules["llvmlite.ir"].Type = object  # type: ignore[attr-defined]
     events: Any = sys.modules["numba.core.event"]
     events.Listener, events.install_listener = object, lambda *_: contextlib.nullcontext()
@@ -73,10 +73,10 @@ def _replace(why: str) -> None:
     )
 
 
-def _as_it_is(function: Callable[..., Any] | None = None, **_: Any) -> Any:
-    return function if function is not None else _as_it_is
+def _uncompiled(function: Callable[..., Any] | None = None, **_: Any) -> Any:
+    return function if function is not None else _uncompiled
 
 
 def is_missing() -> bool:
-    """Whether the stand-in stands where numba should."""
+    """Whether the stand-in replaces numba."""
     return isinstance(sys.modules.get("numba"), _StandIn)

@@ -1,4 +1,4 @@
-"""Functions that people give a model, and requests that call for them.
+"""Typical functions for a model, and requests that need them.
 
 The numbers and texts that functions return are made up: the model repeats results, it does not
 check them.
@@ -29,14 +29,14 @@ FUNCTIONS: Final[dict[str, Callable[[Words], Task]]] = {
     "listing": questions.listing,
     "invented": orders.invented,
 }
-"""What draws a task of each topic."""
+"""Generators of a task, by topic."""
 
 _COMMON: Final = ("weather", "arithmetic")
 """Topics drawn twice as often: every tutorial has them."""
 
 
 def task(words: Words, *without: str) -> Task:
-    """A request for any function but those of the topics in `without`."""
+    """A task of any topic except those in `without`."""
     while True:
         drawn = FUNCTIONS[words.pick(*FUNCTIONS, *_COMMON)](words)
         if drawn.topic not in without:

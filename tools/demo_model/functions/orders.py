@@ -1,4 +1,4 @@
-"""Functions that act."""
+"""Functions with an effect: they send, book or order something."""
 
 from tools.demo_model.functions.task import Argument, Task, done, phrase
 from tools.demo_model.records import INTEGER, STRING
@@ -95,7 +95,7 @@ def table(words: Words) -> Task:
 
 
 def order(words: Words) -> Task:
-    """Some pieces of a product."""
+    """An order of a product, of one piece or several."""
     item, count = f"{words.name()} {words.pick('lamp', 'mug', 'kettle', 'chair', 'pen')}", 1
     if words.chance(0.7):
         count = words.rng.randint(2, 30)

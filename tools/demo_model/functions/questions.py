@@ -1,4 +1,4 @@
-"""Functions that find something out."""
+"""Functions that look something up."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""A function, a request that calls for it, and its result."""
+"""A function, a request that needs it, and its result."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ _DONE: Final = ("ok", "done", "true", "sent", "saved", "success")
 class Argument:
     """An argument: the names it may have, its schema, its value, and a description.
 
-    The value None means that the request does not say one; only an `optional` argument may have it.
+    The value None means that the request has no value; only an `optional` argument may have it.
     """
 
     names: tuple[str, ...]
@@ -25,7 +25,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A function, a request that calls for it, its result, and a sentence that states it."""
+    """A function, a request that needs it, its result, and a sentence that states the result."""
 
     topic: str
     names: tuple[str, ...]
@@ -35,7 +35,7 @@ class Task:
     result: Json
     statement: str
     shared: str = ""
-    """A request for several values of the first argument, `{}` in their place; "" for none."""
+    """A request for several values of the first argument, with `{}` for them; "" for none."""
 
 
 def phrase(words: Words) -> str:
@@ -48,5 +48,5 @@ def phrase(words: Words) -> str:
 
 
 def done(words: Words) -> Json:
-    """The result of a function that acts and finds nothing out."""
+    """The result of a function that has an effect and returns no data."""
     return words.pick(words.pick(*_DONE), {"status": words.pick(*_DONE)}, {"ok": True})

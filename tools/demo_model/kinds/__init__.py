@@ -15,7 +15,7 @@ EXTRACTIONS: Final[dict[str, Callable[[Words], Record]]] = {
     "notes": notes.record,
     "review": review.record,
 }
-"""Kinds whose every value stands in the paragraph."""
+"""Kinds whose values all occur in the paragraph."""
 
 KINDS: Final[dict[str, Callable[[Words], Record]]] = {"character": character.record, **EXTRACTIONS}
-"""Every kind that is answered with an object."""
+"""Every kind whose answer is an object."""

@@ -61,7 +61,7 @@ def record(words: Words) -> Record:
 
 
 def _enum(names: tuple[str, ...], values: tuple[str, ...], index: int, words: Words) -> Field:
-    """A closed choice; now and then with other values than the usual ones."""
+    """An enum, sometimes with other values than the usual ones."""
     if words.chance(0.15):
         values = tuple(words.name() for _ in range(words.rng.randint(2, 4)))
     schema = {"type": "string", "enum": list(values)}

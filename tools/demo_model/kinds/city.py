@@ -5,7 +5,7 @@ from tools.demo_model.words import Words, listing
 
 
 def record(words: Words) -> Record:
-    """A city's name, country, latitude, population, landmarks and a few facts that come and go."""
+    """A city's name, country, latitude, population and landmarks, and some optional facts."""
     rng = words.rng
     name, country = words.place(), words.place()
     latitude = round(rng.uniform(-60, 70), words.pick(1, 2, 2, 2, 3, 4))

@@ -5,7 +5,7 @@ from tools.demo_model.words import Words, listing
 
 
 def record(words: Words) -> Record:
-    """A title, date, time, location and attendees; now and then a length and an organizer."""
+    """A title, date, time, location and attendees; sometimes a duration and an organizer."""
     title, date, time = _title(words), words.date(), words.time()
     location = words.pick(
         f"Room {words.name()}", f"Room {words.rng.randint(1, 480)}", f"Café {words.name()}",

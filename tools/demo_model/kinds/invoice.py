@@ -1,4 +1,4 @@
-"""A paragraph that says what an invoice says."""
+"""A paragraph with the content of an invoice."""
 
 from typing import Final
 
@@ -65,7 +65,7 @@ def record(words: Words) -> Record:
 
 
 def _money(words: Words, currency: str) -> str:
-    """How an amount is written, with `{}` for the digits."""
+    """Format of an amount, with `{}` for the digits."""
     if currency in _SYMBOLS and words.chance(0.4):
         return _SYMBOLS[currency] + "{}"
     return words.pick("{} " + currency, currency + " {}")

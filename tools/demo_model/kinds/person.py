@@ -1,4 +1,4 @@
-"""A sentence about somebody's age, city and job: what tutorials extract first."""
+"""A sentence about somebody's age, city and job: the first extraction in many tutorials."""
 
 from tools.demo_model.records import INTEGER, STRING, Fact, Field, Record
 from tools.demo_model.words import Words

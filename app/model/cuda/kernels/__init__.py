@@ -1,1 +1,1 @@
-"""What Triton compiles for the device; imported only where triton is installed."""
+"""Triton kernels; imported only if triton is installed."""

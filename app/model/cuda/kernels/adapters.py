@@ -1,17 +1,17 @@
-"""Products of low rank, for each row by the adapter of its token.
+"""Low-rank products: each row is multiplied with the weights of its token's adapter.
 
-A program has 16 rows. It reads whose they are, and for each adapter among them multiplies the rows
-with those of the others as zeros: nothing has to be sorted, and the launches are the same whatever
-adapters a step has. Programs whose rows have none end at once. Two kernels::
+A program has 16 rows. It reads their slots, and for each adapter among them multiplies all rows,
+with the rows of other adapters set to zero. Rows need no sorting, and the launches are the same
+for any mix of adapters. Programs without adapter rows end at once. Two kernels::
 
     inner [shares, rows, modules * rank] = x [rows, depth]  a[slot] [modules, rank, depth]
     out [rows, width] += inner  b[slot] [width, rank]
 
-Tiles, and the order of sums, follow from the weights alone, so a row does not depend on the others.
-The depth is cut in shares, whose sums the second kernel adds in order. Modules whose columns lie
-side by side in ``out`` share a launch.
+Tiles and the order of sums depend on the weights alone, so a row's result does not depend on other
+rows. The depth is split into shares, whose sums the second kernel adds in order. Modules with
+adjacent columns in ``out`` share a launch.
 
-This module needs triton; nothing imports it on a machine without CUDA but its tests.
+This module needs triton; without CUDA, only its tests import it.
 """
 
 # ruff: noqa: N803 (compile-time constants are written as constants)
@@ -25,35 +25,35 @@ import triton.language as tl
 from torch import Tensor
 
 _ROWS = 16
-"""Tensor cores multiply no fewer."""
+"""The minimum for tensor cores."""
 _LEAST_RANK = 16
 _COLUMNS = 64
 _DEPTH_BYTES = 256
-"""Of a row that is loaded at a time."""
+"""Bytes of a row loaded at a time."""
 _STAGES = 3
-"""Tiles on their way at a time."""
+"""Tiles in the pipeline of loads."""
 _SHARED_BYTES = 90 << 10
-"""Shared memory that these may take: a program may have 99 KiB on every device since Ampere
+"""Shared memory for these tiles: a program may have 99 KiB on every device since Ampere
 (compute capability 8.6)."""
 _SHARE = 1024
-"""Of the depth, for one program."""
+"""Depth that one program adds up."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankTiles:
-    """How the products of one bank are cut up."""
+    """Tiling of the products of one bank."""
 
     depth: int
-    """Products added at a time."""
+    """Depth of a tile."""
     share: int
-    """Of the depth, for one program."""
+    """Depth that one program adds up."""
     shares: int
     column_tiles: int
-    """Of the widest module."""
+    """Number of tiles of the widest module."""
 
     @staticmethod
     def of(depth: int, width: int, rank: int, dtype: torch.dtype) -> RankTiles:
-        """``rank`` as padded, ``width`` that of the widest module."""
+        """``rank`` is the padded rank, ``width`` that of the widest module."""
         fitting = _SHARED_BYTES // (_STAGES * (_ROWS + rank) * dtype.itemsize)
         most = min(_DEPTH_BYTES // dtype.itemsize, 1 << (fitting.bit_length() - 1))
         tile = min(most, max(16, triton.next_power_of_2(depth)))
@@ -62,7 +62,7 @@ class RankTiles:
 
 
 def padded_rank(rank: int) -> int:
-    """What the slots are made for."""
+    """Rank of the slots: ``rank`` rounded up to a power of two, at least ``_LEAST_RANK``."""
     return max(_LEAST_RANK, 1 << (rank - 1).bit_length())
 
 
@@ -154,11 +154,11 @@ def add_low_rank(
     out: Tensor,
     tiles: RankTiles,
 ) -> None:
-    """Add to ``out`` [T, N], for each row with an adapter, its part of ``x`` [T, K].
+    """Add the adapter's product with ``x`` [T, K] to each row of ``out`` [T, N] with an adapter.
 
     ``a`` [slots, modules, rank, K] and ``b`` [slots, N, rank]; ``columns`` [modules + 1], int32,
-    says which columns are whose, and ``adapters`` [T], int32, whose slot a row has: 1 is the
-    first, 0 none. Sums are float32.
+    are the bounds of the modules' columns; ``adapters`` [T], int32, is the slot of each row: 1 is
+    the first, 0 means none. Sums are float32.
     """
     rows = len(x)
     slots, parts, rank, depth = a.shape
@@ -167,7 +167,7 @@ def add_low_rank(
     if rows == 0:
         return
     inner = x.new_empty(tiles.shares * rows * parts * rank, dtype=torch.float32)
-    # Tensor cores round float32 to 10 bits unless told not to.
+    # By default tensor cores round float32 to 10 bits.
     precision = "ieee" if x.dtype == torch.float32 else "tf32"
     row_tiles = triton.cdiv(rows, _ROWS)
     shrink[(row_tiles, parts, tiles.shares)](

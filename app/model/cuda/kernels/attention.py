@@ -1,45 +1,44 @@
-"""The paged attention kernels: a list of work items, a fixed number of programs, a merge.
+"""Kernels of paged attention: a fixed number of programs work through a list of items, then merge.
 
 An item is one tile of queries of one span against one chunk of its keys, for one key head at a
-time (program axis 1), with a running softmax (Milakov and Gimelshein, 2018; Dao, FlashAttention-2,
+time (program axis 1), with an online softmax (Milakov and Gimelshein, 2018; Dao, FlashAttention-2,
 2023). A tile's rows are query tokens times the G query heads of a key head::
 
     row r of a tile   ->  query token  r // G,   query head  kv_head * G + r % G
 
     item    row  tokens  position  table  low  high  partial  tree       (int32 each)
-            |    |       |         |      |    |     |        a tree's first row; -1: it is none
-            |    |       |         |      |    |     where its unfinished sums go; -1: to the output
-            |    |       |         |      keys seen: [low, high)
-            |    |       |         where in ``tables`` the span's blocks begin
+            |    |       |         |      |    |     |        first row of the tree; -1: no tree
+            |    |       |         |      |    |     row of its partial sums; -1: the output
+            |    |       |         |      keys read: [low, high)
+            |    |       |         offset of the span's blocks in ``tables``
             |    |       position of the tile's first token
             |    tokens in the tile
             the tile's first token
 
-Where the keys of a tile are more than one chunk, ``merge_chunks`` weighs and adds the unfinished
-sums, in the order of the chunks. All that differs between steps is read from device
-memory, so one launch serves every step, and a CUDA graph may replay it. The keys of a chunk are
-worked through at absolute multiples of ``TILE_KEYS``, so a row's sums do not depend on the rows
-beside it.
+If a tile's keys span several chunks, ``merge_chunks`` weighs and adds the partial sums, in the
+order of the chunks. All inputs that differ between steps are read from device memory, so one launch
+serves every step, and a CUDA graph can replay it. The keys of a chunk are processed in tiles at
+absolute multiples of ``TILE_KEYS``, so a row's sums do not depend on other rows.
 
-In a step with trees (``TREES``; see ``app.core.tree``) keys lie where they would if the span were
-none, positions come from ``positions``, and which keys of its span a row sees from its
-``ancestors``. Other steps read neither, and so are launched apart.
+In a step with trees (``TREES``; see ``app.core.tree``) the keys' slots are the same as without
+trees, positions come from ``positions``, and the bits of ``ancestors`` select the keys of its own
+span that a row attends to. Other steps read neither; they use another variant of the kernel.
 
-Where latents are kept (``LATENT``, see ``app.model.layers.latent``), ``keys`` alone is read: a
+If the cache has latents (``LATENT``, see ``app.model.layers.latent``), only ``keys`` is read: a
 value is the first VALUE_DIM dimensions of its key, and scores are the sum of two products, of those
-and of the KEY_DIM - VALUE_DIM behind them (KEY_PAD wide). All query heads share the one key head;
-they are worked through GROUP at a time, and KV_HEADS says how many times.
+and of the KEY_DIM - VALUE_DIM after them (KEY_PAD wide). All query heads share the one key head;
+they are processed GROUP at a time, KV_HEADS times.
 
-Where keys and values are kept in 8 bits (``SCALED``), a program that writes a head divides it by a
-scale, so that its largest number is E4M3's largest. Scores are multiplied by the keys' scales, what
-they weigh by the values', both in float32; products take the numbers as they are kept, in a type
-that holds them exactly.
+If keys and values are stored in 8 bits (``SCALED``), the program that writes a head divides it by a
+scale, so that its largest number is E4M3's largest. Scores are multiplied by the keys' scales, and
+weights by the values', both in float32; products take the stored numbers in a type that represents
+them exactly.
 
-Integers that vary from step to step or from model to model are ``do_not_specialize``: Triton would
-compile a variant where one happens to be 1, or a multiple of 16. Pointers have to be aligned to 16
-bytes for the same reason; ``launching`` sees to it.
+Integers that differ between steps or models are ``do_not_specialize``: Triton would compile a
+variant for values of 1, or for multiples of 16. For the same reason pointers must be aligned to 16
+bytes; ``cuda.attention`` ensures it.
 
-This module needs triton; nothing imports it on a machine without CUDA but its tests.
+This module needs triton; without CUDA, only its tests import it.
 """
 
 # ruff: noqa: N803 (compile-time constants are written as constants)
@@ -49,12 +48,12 @@ import triton
 import triton.language as tl
 
 ITEM = 8
-"""Integers of a work item."""
+"""Number of integers in a work item."""
 MERGE = 8
-"""Integers of a merge: row, its first partial row, partial rows between chunks, number of the first
-chunk, that after the last one; the others are unused."""
+"""Number of integers in a merge: row, its first partial row, partial rows between chunks, index of
+the first chunk, index after the last one; three are unused."""
 COUNTS = 4
-"""Integers that say how long the lists are: short tiles, long tiles, merges, and one unused."""
+"""Number of lengths of lists: short tiles, long tiles, merges, and one unused."""
 
 
 @triton.jit(do_not_specialize=["window", "query_head_stride", "query_row_stride"])  # type: ignore[untyped-decorator]
@@ -96,7 +95,7 @@ def paged_attention(
         token = r // GROUP
         real = token < tokens
         position = first + token
-        # One comparison for what is real, exists and lies before: the last key a row sees.
+        # The last key that a row sees: one comparison covers padding, the chunk's end, causality.
         last = position
         if LATER:
             own_end = tl.load(ends + row + token, mask=real, other=0).to(tl.int32)
@@ -106,7 +105,7 @@ def paged_attention(
             position = tl.load(positions + row + token, mask=real, other=0).to(tl.int32)
             own = tl.load(ancestors + row + token, mask=real, other=0)
             tree = tl.load(item + 7)
-            # The place of the tree's first key: behind all of them where there is no tree.
+            # Index of the tree's first key; larger than every key's if there is no tree.
             behind = tl.where(tree < 0, 1 << 30, first - row + tree)
         asked = (
             query
@@ -133,11 +132,11 @@ def paged_attention(
         begin = low // TILE_KEYS * TILE_KEYS
         key_position = begin + tl.arange(0, TILE_KEYS)
         exists = (key_position >= low) & (key_position < high)
-        # Read one turn ahead: the addresses of keys and values wait for it.
+        # Read one iteration ahead: the addresses of keys and values depend on it.
         block = tl.load(table + key_position // BLOCK, mask=exists, other=0)
         for at in range(begin, high, TILE_KEYS):
             key_position = at + tl.arange(0, TILE_KEYS)
-            # Blocks before ``low`` may be another sequence's by now.
+            # Blocks before ``low`` may belong to another sequence by now.
             exists = (key_position >= low) & (key_position < high)
             slot = block.to(tl.int64) * BLOCK + key_position % BLOCK
             if not LATENT:
@@ -163,7 +162,7 @@ def paged_attention(
                 scores = tl.dot(latent_q, shared, scores, input_precision=PRECISION)
             if SCALED:
                 scores = scores * key_scale[None, :]
-            # Scores are powers of two: scale and softcap carry the logarithm of e.
+            # Scores are exponents of 2: scale and softcap include log2(e).
             scores = scores * (scale * 1.4426950408889634)
             if CAPPED:
                 cap = softcap * 1.4426950408889634
@@ -180,7 +179,7 @@ def paged_attention(
                 there = tl.load(positions + tree + within, mask=inside, other=0).to(tl.int32)
                 key_position = tl.where(inside, there, key_position)
             if EXTENT:
-                # ``slopes`` are ``AttentionOptions.near``: what scores gain by distance.
+                # ``slopes`` are ``AttentionOptions.near``: offsets of scores by distance.
                 back = position[:, None] - key_position[None, :]
                 place = (row + token).to(tl.int64) * (GROUP * KV_HEADS) + head
                 nearby = real[:, None] & (back >= 0) & (back < EXTENT)
@@ -235,7 +234,7 @@ def _add_sink(
     sums: tl.tensor, total: tl.tensor, highest: tl.tensor,
     sinks: tl.tensor, head: tl.tensor, real: tl.tensor,
 ) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-    """A key without a value, added to sums [R, D] of all other keys, whatever their chunks."""
+    """Add the sink, a key without a value, to the sums [R, D] over all other keys."""
     sink = tl.load(sinks + head, mask=real, other=0.0).to(tl.float32) * 1.4426950408889634
     highest_of_all = tl.maximum(highest, sink)
     shrink = tl.exp2(highest - highest_of_all)
@@ -249,7 +248,7 @@ def merge_chunks(
     LIST: tl.constexpr, HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_PAD: tl.constexpr,
     CHUNKS: tl.constexpr, SINKS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One row of one head at a time; chunk c of a row is added at place c % CHUNKS of its sum."""
+    """Merge one row of one head at a time; chunk c is in lane c % CHUNKS of the sum."""
     count = tl.load(counts + LIST) * HEADS
     e = tl.arange(0, VALUE_PAD)
     for index in range(tl.program_id(0), count, tl.num_programs(0)):
@@ -309,9 +308,9 @@ def store_keys_and_values(
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
     KEY_UNIT: tl.constexpr, VALUE_UNIT: tl.constexpr, LATENT: tl.constexpr, SCALED: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One token and head a program: ``key`` and ``value`` [Hk, T, D] into slots [slots, Hk, D].
+    """Copy ``key`` and ``value`` [Hk, T, D] to slots [slots, Hk, D]; one program a token and head.
 
-    Latents are keys and values at once (``LATENT``): ``value`` and ``values`` are left alone.
+    Latents are keys and values at once (``LATENT``): ``value`` and ``values`` are not used.
     """
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1).to(tl.int64)
@@ -345,7 +344,7 @@ def store_keys_and_values(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def scale_of(largest: tl.tensor) -> tl.tensor:
-    """What a head is divided by whose largest number is this: then that is E4M3's largest, 448."""
+    """Divisor that maps a head's ``largest`` number to E4M3's largest, 448."""
     return tl.where(largest == 0.0, 1.0, largest * (1.0 / 448.0))
 
 
@@ -353,7 +352,7 @@ def scale_of(largest: tl.tensor) -> tl.tensor:
 def rounded_to_fp8(x: tl.tensor, scale: tl.tensor) -> tl.tensor:
     """``x / scale`` in E4M3."""
     scaled = x.to(tl.float32) / scale
-    # Dividing may round it up, and what is larger than the largest is no number.
+    # Division may round up beyond 448, which would become NaN.
     return tl.minimum(tl.maximum(scaled, -448.0), 448.0).to(tl.float8e4nv)
 
 
@@ -362,14 +361,14 @@ def take_drawn(
     token_ids: tl.tensor, drawn_rows: tl.tensor, drawn: tl.tensor, tokens: tl.tensor,
     SIZE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Token ids [T] that a step before drew: of the rows ``drawn_rows`` [T] names; -1: none.
+    """Set token ids [T] to the previous step's draws of rows ``drawn_rows`` [T]; -1: no change.
 
-    Where nothing could be drawn, -1 is, and becomes token 0: that answer has failed, and its pass
-    must not end the others'.
+    A failed draw is -1 and becomes token 0: its answer has failed, but the pass must go on for the
+    other answers.
     """
     t = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     row = tl.load(drawn_rows + t, mask=t < tokens, other=-1)
     there = row >= 0
-    # A row whose mask allowed nothing has -1, of which the host is told later.
+    # A row whose mask allowed no token has -1; the host reads that later.
     ids = tl.maximum(tl.load(drawn + row, mask=there, other=0), 0)
     tl.store(token_ids + t, ids.to(token_ids.dtype.element_ty), mask=there)

@@ -1,13 +1,13 @@
-"""What lies between a layer's products: norms, rotation with the cache write, activation.
+"""Kernels between a layer's products: norms, rotation with the cache write, activation.
 
 Each value is rounded to the model's type where transformers rounds it, and is float32 in between.
 Launches set ``enable_fp_fusion=False``: a product and a sum fused into one instruction would skip
 the rounding between them (measured on an H100: a quarter of bfloat16 values differ).
-A program works on one token alone, in an order fixed by the model's shape, so no result depends
-on the other tokens of a step. Compile-time constants depend on the model alone, and no integer
-is an argument: nothing is compiled again while serving.
+A program processes one token, in an order fixed by the model's shape, so no result depends on
+other tokens of a step. Compile-time constants depend on the model alone, and no argument is an
+integer: nothing is compiled again while serving.
 
-This module needs triton; nothing imports it on a machine without CUDA but its tests.
+This module needs triton; without CUDA, only its tests import it.
 """
 
 # ruff: noqa: N803 (compile-time constants are written as constants)
@@ -28,7 +28,7 @@ _HEAD_PAIRS = 1024
 _ACTIVATION_BLOCK = 1024
 
 Kept = tuple[Tensor, Tensor, Tensor, Tensor]
-"""A layer's keys and values [slots, Hk, D] and their scales [slots, Hk]; any where it has none."""
+"""A layer's keys and values [slots, Hk, D] and scales [slots, Hk]; any tensors if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Norm:
     weight: Tensor
     eps: float
     shifted: bool
-    """Gemma's: scales by ``1 + weight``, and rounds once, after that."""
+    """As in Gemma: scales by ``1 + weight`` and rounds once, at the end."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -98,7 +98,7 @@ def _rotate_and_store(
     is_query = (head < QUERY_HEADS)[:, None]
     is_value = (head >= QUERY_HEADS + KV_HEADS)[:, None]
 
-    # A head's two halves: dimension d turns with dimension d + HALF.
+    # The halves of a head: dimensions d and d + HALF are rotated together.
     at = (token * all_heads + head)[:, None] * dim + d[None, :]
     first = tl.load(heads + at, mask=real, other=0.0)
     second = tl.load(heads + at + HALF, mask=real, other=0.0)
@@ -147,7 +147,7 @@ def _rotate_and_store(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _rounded(first: tl.tensor, second: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Halves of heads [H, D / 2] in E4M3, and what each head was divided by: [H]."""
+    """Halves of heads [H, D / 2] in E4M3, and the scale of each head: [H]."""
     largest = tl.maximum(
         tl.max(tl.abs(first.to(tl.float32)), 1), tl.max(tl.abs(second.to(tl.float32)), 1)
     )
@@ -166,7 +166,7 @@ def _activate(
     gate = tl.load(gate_up + row * (2 * WIDTH) + d, mask=real, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * (2 * WIDTH) + WIDTH + d, mask=real, other=0.0).to(tl.float32)
     if GELU:
-        # By its tanh: (1 + tanh(x)) / 2 is sigmoid(2 x), and sqrt(2 / pi) is 0.79788456.
+        # The tanh approximation: (1 + tanh(x)) / 2 is sigmoid(2 x), sqrt(2 / pi) is 0.79788456.
         gate = gate * tl.sigmoid(1.5957691216057308 * (gate + 0.044715 * gate * gate * gate))
     else:
         gate = gate * tl.sigmoid(gate)
@@ -175,16 +175,16 @@ def _activate(
 
 
 def rms_norm(hidden: Tensor, norm: Norm) -> Tensor:
-    """``hidden`` [T, H] normed. One launch."""
+    """The norm of ``hidden`` [T, H]. One launch."""
     out = torch.empty_like(hidden)
     _launch_norm(hidden, None, None, norm, hidden, out)
     return out
 
 
 def add_norm(hidden: Tensor, added: Tensor, post: Norm | None, norm: Norm) -> tuple[Tensor, Tensor]:
-    """``hidden + added``, and that normed; both [T, H]. One launch.
+    """The sum ``hidden + added``, and its norm; both [T, H]. One launch.
 
-    ``post`` norms what is added before it is (Gemma 2 and 3); None: it is added as it is.
+    ``post`` is a norm applied to ``added`` before the sum (Gemma 2 and 3); None: no norm.
     """
     total, out = torch.empty_like(hidden), torch.empty_like(hidden)
     _launch_norm(hidden, added, post, norm, total, out)
@@ -218,9 +218,9 @@ def rotate_and_store(
 ) -> Tensor:
     """Rotate queries and keys, and write keys and values to the cache. One launch.
 
-    ``heads`` [T, (Hq + 2 Hk) * D] are queries, keys and values as one product gave them; ``norms``
-    are those of queries and of keys, before the rotation (RoPE; Su et al., 2021). ``cos`` and
-    ``sin`` are [T, D], ``slots`` [T] says where in what is ``kept`` of the layer a token goes.
+    ``heads`` [T, (Hq + 2 Hk) * D] are queries, keys and values, the result of one product;
+    ``norms`` are applied to queries and keys before the rotation (RoPE; Su et al., 2021). ``cos``
+    and ``sin`` are [T, D]; ``slots`` [T] are the slots in ``kept``, the layer's cache.
     Returns the queries, [T, Hq, D].
     """
     keys, values, key_scales, value_scales = kept
@@ -248,7 +248,7 @@ def rotate_and_store(
 
 
 def activate(gate_up: Tensor, *, gelu: bool) -> Tensor:
-    """SiLU, or GELU by its tanh, of the first half of each row times the second: [T, I].
+    """SiLU, or GELU's tanh approximation, of each row's first half, times the second: [T, I].
 
     ``gate_up`` is [T, 2 I]. One launch.
     """

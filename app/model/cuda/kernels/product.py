@@ -1,14 +1,14 @@
-"""Products whose rows do not depend on how many rows there are, nor on their place among them.
+"""Batch-invariant products: a row's result does not depend on the number of rows or its index.
 
-A library picks another kernel, another tile and another order of sums for another number of rows,
-so a token's values differ with its company. Here tiles and the order of sums follow from the
-weight's shape alone ("Defeating nondeterminism in LLM inference", Thinking Machines, 2025): a
-program computes 64 rows by ``columns`` over one share of the depth; where a weight has too few
-columns to keep a device busy the depth is cut in ``shares``, and their sums are added in order::
+Libraries choose kernel, tile and order of sums by the number of rows, so a token's values depend
+on the other tokens of the step. Here tiles and the order of sums depend on the weight's shape alone
+("Defeating nondeterminism in LLM inference", Thinking Machines, 2025): a program computes 64 rows
+by ``columns`` over one share of the depth; if a weight has too few columns to keep a device busy,
+the depth is split into ``shares``, whose sums are added in order::
 
     x [rows, depth]        weight [columns of out, depth]        out [rows, columns of out]
 
-This module needs triton; nothing imports it on a machine without CUDA but its tests.
+This module needs triton; without CUDA, only its tests import it.
 """
 
 # ruff: noqa: N803 (compile-time constants are written as constants)
@@ -25,12 +25,12 @@ from app.model.cuda.tiles import this_device
 
 _TILE_ROWS = 64
 _PROGRAMS_WANTED = 192
-"""An H200 has 132 multiprocessors; below that, narrower tiles, then shares."""
+"""Below this, tiles are narrower, then the depth is split. An H200 has 132 multiprocessors."""
 _MOST_SHARES = 4
 _LEAST_SHARE = 512
-"""Less depth than this is not worth adding up once more."""
+"""Minimum depth of a share; the merge costs more than a smaller one saves."""
 _ROWS_AT_ONCE = 1024
-"""Bounds the memory of sums not yet added up."""
+"""Maximum rows of a launch with shares; bounds the memory of partial sums."""
 _MERGE_BLOCK = 1024
 _MOST_STAGES = 4
 _SHARED_BYTES = 99 << 10
@@ -40,20 +40,20 @@ _SHARED_SLACK = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How the product with one weight is cut up; follows from the weight alone."""
+    """Tiling of the product with one weight; depends on the weight alone."""
 
     columns: int
     """Columns of the result that a program computes."""
     depth: int
-    """Products added at a time."""
+    """Depth of a tile."""
     shares: int
     """Programs that share the depth of one tile."""
     stages: int
-    """Tiles loaded ahead; without influence on the result."""
+    """Tiles in the pipeline of loads; no effect on the result."""
 
 
 def tiling(weight: Tensor) -> Tiling:
-    """For a ``weight`` [N, K]; its device decides how much is loaded ahead, and nothing else."""
+    """The tiling for a ``weight`` [N, K]. Of its fields, only ``stages`` depends on the device."""
     shared_bytes = min(this_device(weight.device).shared_bytes, _SHARED_BYTES)
     width, whole_depth = weight.shape
     depth = 128 // weight.element_size()
@@ -122,8 +122,7 @@ def _merge(
 def product(x: Tensor, weight: Tensor, bias: Tensor | None, tiles: Tiling) -> Tensor:
     """``x`` [T, K] times the transposed ``weight`` [N, K], plus ``bias`` [N]: [T, N].
 
-    Sums are float32, rounded once. One launch, or two for every 1,024 rows where the depth is
-    shared.
+    Sums are float32, rounded once. One launch, or two for every 1,024 rows if the depth is split.
     """
     rows, width = len(x), len(weight)
     assert x.is_contiguous()
@@ -156,7 +155,7 @@ def _launch(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, tiles: 
         WIDTH=width, DEPTH=depth,
         TILE_ROWS=_TILE_ROWS, TILE_COLUMNS=tiles.columns, TILE_DEPTH=tiles.depth,
         SHARE=triton.cdiv(steps, tiles.shares) * tiles.depth, BIASED=bias is not None,
-        # Tensor cores round float32 to 10 bits unless told not to.
+        # By default tensor cores round float32 to 10 bits.
         PRECISION="ieee" if x.dtype == torch.float32 else "tf32",
         num_warps=4, num_stages=tiles.stages,
     )  # fmt: skip

@@ -1,29 +1,29 @@
-"""The sampler's kernels: rows of logits and packed masks in, drawn tokens and logprobs out.
+"""Kernels of the sampler: input are rows of logits and packed masks, output tokens and logprobs.
 
-A *job* is one draw. A row is cut into chunks of ``WORDS`` mask words (32 tokens each), a program
-for each, so that one row keeps a device busy and no row needs memory by the token::
+A *job* is one draw. A row is split into chunks of ``WORDS`` mask words (32 tokens each), with one
+program a chunk, so that one row keeps a device busy and no row needs memory for each token::
 
-    highest      the greatest allowed logit of each chunk
-    search       filtered rows: weights (or counts) by the next digit of the logit, of each row
-    mark_edge    filtered rows: the lowest logit that is kept, and its equals in each chunk
-    race         the winner of each chunk
-    choose       the winner of each row
-    rank         rows with logprobs: sum of the exponentials and the greatest few, of each chunk
-    report       rows with logprobs: theirs
-    score        log-probabilities of sets of tokens, where ``highest`` and ``rank`` saw all of them
+    highest      greatest allowed logit of each chunk
+    search       filtered rows: sums of weights (or counts) by the next digit of the logit
+    mark_edge    filtered rows: lowest logit that is kept, and number of ties in each chunk
+    race         winner of each chunk
+    choose       winner of each row
+    rank         rows with logprobs: sum of exponentials and greatest logits of each chunk
+    report       rows with logprobs: the logprobs
+    score        log-probabilities of sets of tokens, after ``highest`` and ``rank`` without mask
 
-Weights, numbers and the race are those of ``app.model.cpu.kernels.sampling``, operation by
-operation in float64 and 64-bit integers, so a device that keeps to IEEE 754 gives the same weights
-bit by bit (kernels are compiled without fused multiply-add). Only logarithms and exponentials come
-from libraries; a draw differs where the first two of a race tie within a rounding of one.
+Weights, random numbers and the race are those of ``app.model.cpu.kernels.sampling``, operation by
+operation in float64 and 64-bit integers, so a device that conforms to IEEE 754 gives bit-identical
+weights (kernels are compiled without fused multiply-add). Only logarithms and exponentials come
+from libraries; a draw can differ only if the first two of a race tie within their rounding error.
 
-Integers are added up exactly in any order, and floats (of logprobs) in one order that depends on
-the row's width alone: a row gives the same bits in any company.
+Sums of integers are exact in any order. Floats (for logprobs) are added in one order that depends
+on the row's width alone, so a row's results do not depend on the other rows.
 
-Values are compared by *keys*, integers in the order of the floats; 0.0 and -0.0 have the same.
-``search`` goes from the upper digits of the key to the lower, four bits in each launch, with what
-was found before in ``sums``. All numbers of jobs come in one int64 buffer, field by field (see
-``Field``); floats there are bits.
+Values are compared by *keys*, integers in the order of the floats; 0.0 and -0.0 have the same key.
+``search`` proceeds from the upper digits of the key to the lower, four bits a launch; ``counts``
+and ``weights`` keep the sums of earlier launches. All numbers of jobs are in one int64 buffer,
+field by field (see below); floats are stored as bits.
 
 This module needs triton.
 """
@@ -37,25 +37,25 @@ import triton.language as tl
 from app.model import sampling as rules
 
 DIGIT_BITS = 4
-"""Bits of the key that one launch of ``search`` settles."""
+"""Bits of the key that one launch of ``search`` determines."""
 
 ROW, OUT, MASK, KEY, SHARPNESS, FILTER, JOB_FIELDS = range(7)
 """Fields of a job: its row in the values, its row in the results, its mask's row in the table, the
-random key, log2(e) / temperature (0: greedy), and its place among the filtered jobs or -1."""
+random key, log2(e) / temperature (0: greedy), and its index among the filtered jobs or -1."""
 
 JOB, TOP_K, TOP_P, MIN_P, FILTER_FIELDS = range(5)
-"""Fields of a filtered job: which one it is, and what it keeps."""
+"""Fields of a filtered job: the index of the job, and its filters."""
 
 JOB_OF_SET, BEGIN, END, SET_FIELDS = range(4)
-"""Fields of a set of tokens: the job in whose row it is scored, and where in the numbers its tokens
-begin and end."""
+"""Fields of a set of tokens: the job whose row of logits scores it, and the offsets of its first
+token and of the end of its tokens in the buffer of numbers."""
 
 AT, FACTOR, FIRST_ADDED, THEN_ADDED, CHANGE_FIELDS = range(5)
-"""Fields of a changed logit: its place in the values, what it is multiplied with or divided by, and
-what is added, one after the other."""
+"""Fields of a changed logit: its offset in the values, the factor that multiplies or divides it,
+and two summands, added one after the other."""
 
 _NONE = tl.constexpr(-(2**63))
-"""Below every packed value and token."""
+"""Less than every packed pair of value and token."""
 _NO_TOKEN = tl.constexpr(2**31 - 1)
 _ROW, _OUT, _MASK, _KEY, _SHARPNESS, _FILTER = map(
     tl.constexpr, (ROW, OUT, MASK, KEY, SHARPNESS, FILTER)
@@ -75,7 +75,7 @@ _LN2 = tl.constexpr(rules.LN2)
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _key(values: tl.tensor) -> tl.tensor:
-    """int32 that compare as the float32 do."""
+    """int32 keys in the order of the float32 values."""
     bits = values.to(tl.int32, bitcast=True)
     bits = tl.where(bits == -2147483648, 0, bits)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
@@ -89,7 +89,7 @@ def _value(key: tl.tensor) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _packed(values: tl.tensor, tokens: tl.tensor) -> tl.tensor:
-    """int64 that compare as the values do, and among equals the lower token is the greater."""
+    """int64 in the order of the values; among equal values, lower tokens are greater."""
     return (_key(values).to(tl.int64) << 32) | (tokens ^ 0x7FFFFFFF).to(tl.int64)
 
 
@@ -100,13 +100,13 @@ def _packed_value(packed: tl.tensor) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _packed_token(packed: tl.tensor) -> tl.tensor:
-    """int64; -1 for none."""
+    """The token of a packed pair, int64; -1 for ``_NONE``."""
     return tl.where(packed == _NONE, -1, (packed & 0xFFFFFFFF) ^ 0x7FFFFFFF)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _top(tops: tl.tensor, job: tl.tensor, chunks: tl.tensor, CHUNKS: tl.constexpr) -> tl.tensor:
-    """The greatest allowed value of a row, packed; ``_NONE`` where the mask is empty."""
+    """The greatest allowed value of a row, packed; ``_NONE`` if the mask is empty."""
     chunk = tl.arange(0, CHUNKS)
     parts = tl.load(tops + job * chunks + chunk, mask=chunk < chunks, other=_NONE)
     return tl.max(parts, axis=0)
@@ -117,10 +117,10 @@ def _load(
     values: tl.tensor, row_stride: tl.tensor, row: tl.tensor, masks: tl.tensor, mask_row: tl.tensor,
     words: tl.tensor, size: tl.tensor, chunk: tl.tensor, WORDS: tl.constexpr, ALIGNED: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
-    """Tokens of a chunk, which of them are allowed, and their values (else -inf): [WORDS, 32].
+    """Tokens of a chunk, whether each is allowed, and its value or -inf: [WORDS, 32].
 
-    ``ALIGNED``: rows begin at multiples of 16 elements and hold all the mask's words whole, so
-    that 16 bytes are read at once, where a word allows anything.
+    ``ALIGNED``: rows begin at multiples of 16 elements and cover all words of the mask, so whole
+    words are read, 16 bytes at a time, unless a word allows no token.
     """
     word = chunk * WORDS + tl.arange(0, WORDS)
     bit = tl.arange(0, 32)
@@ -139,7 +139,7 @@ def _load(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _weight(values: tl.tensor, ceiling: tl.tensor, sharpness: tl.tensor) -> tl.tensor:
-    """See ``cpu.kernels.sampling``; int64."""
+    """Weights as int64; see ``cpu.kernels.sampling``."""
     power = (values.to(tl.float64) - ceiling.to(tl.float64)) * sharpness
     power = tl.where(power > -60.0, power, -60.0)
     whole = tl.floor(power)
@@ -155,7 +155,7 @@ def _weight(values: tl.tensor, ceiling: tl.tensor, sharpness: tl.tensor) -> tl.t
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _arrival(key: tl.tensor, place: tl.tensor, weights: tl.tensor) -> tl.tensor:
-    """When competitors with numbers at ``place`` arrive; infinity for those that weigh nothing."""
+    """Arrival times in the race for random numbers ``place``; infinity if the weight is 0."""
     z = key.to(tl.uint64) + (place.to(tl.uint64) + 1) * _STEP
     z = (z ^ (z >> 30)) * _FIRST
     z = (z ^ (z >> 27)) * _SECOND
@@ -183,7 +183,7 @@ def _sum(values: tl.tensor) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _ranked(values: tl.tensor, DROPPED: tl.constexpr) -> tl.tensor:
-    """Keys as int64 from 0 on, without low bits that are the same for all values of the dtype."""
+    """Keys as int64 >= 0, without the low bits that are constant for values of the dtype."""
     return (_key(values).to(tl.int64) + 2147483648) >> DROPPED
 
 
@@ -197,10 +197,10 @@ def _unranked(ranked: tl.tensor, DROPPED: tl.constexpr) -> tl.tensor:
 def _descend(
     sums: tl.tensor, job: tl.tensor, jobs: tl.tensor, digits: tl.tensor, needed: tl.tensor,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
-    """The upper ``digits`` digits of the key at which the greatest values come to ``needed``.
+    """Find the key at which the sum over the greatest values reaches ``needed``.
 
-    Returns them, and how much of ``needed`` values with those digits have to give. ``sums`` has
-    shape [digits, jobs, 16].
+    Returns its upper ``digits`` digits, and the part of ``needed`` that values with these digits
+    contribute. ``sums`` has shape [digits, jobs, 16].
     """
     digit = tl.arange(0, _DIGITS)
     found = tl.full([], 0, tl.int64)
@@ -215,7 +215,7 @@ def _descend(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _digits_inside(digit: tl.tensor, inside: tl.tensor) -> tuple[tl.tensor, ...]:
-    """The lowest and the highest of the chosen digits; the lowest is above the highest for none."""
+    """The lowest and the highest of the digits ``inside``; if none is, the lowest is greater."""
     low = tl.min(tl.min(tl.where(inside, digit, _DIGITS), axis=1), axis=0)
     high = tl.max(tl.max(tl.where(inside, digit, -1), axis=1), axis=0)
     return low, high
@@ -230,7 +230,7 @@ def _sum_of_row(sums: tl.tensor, job: tl.tensor) -> tl.tensor:
 def _edge_of_count(
     counts: tl.tensor, job: tl.tensor, jobs: tl.tensor, digits: tl.tensor, top_k: tl.tensor,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
-    """The lowest ranked key among the ``top_k`` greatest values, and how many have it of them."""
+    """The lowest ranked key among the ``top_k`` greatest values, and how many of these have it."""
     needed = tl.minimum(top_k, _sum_of_row(counts, job))
     edge, ties = _descend(counts, job, jobs, digits, needed)
     return edge, ties
@@ -250,7 +250,7 @@ _NUMBERS = (
     "digits", "place", "asking_at", "asking", "most", "reports_at", "changes_at", "changes",
     "copy_stride", "sets_at", "sets", "scores_at",
 )  # fmt: skip
-"""Integers that differ between steps or models: no kernel is compiled for one of their values."""
+"""Integers that differ between steps or models, so kernels are not specialized for their values."""
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
@@ -273,7 +273,7 @@ def adjust(
     values: tl.tensor, numbers: tl.tensor, changes_at: tl.tensor, changes: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Penalties and bias, in place: no two changes are of the same logit."""
+    """Apply penalties and bias in place; every logit has at most one change."""
     change = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = change < changes
     fields = numbers + changes_at + change
@@ -293,7 +293,7 @@ def highest(
     numbers: tl.tensor, jobs_at: tl.tensor, jobs: tl.tensor, tops: tl.tensor, chunks: tl.tensor,
     WORDS: tl.constexpr, ALIGNED: tl.constexpr,
 ) -> None:  # fmt: skip
-    """``tops`` [jobs, chunks]: the greatest allowed value, packed with the lowest token of it."""
+    """``tops`` [jobs, chunks]: the greatest allowed value, packed with its lowest token."""
     job = tl.program_id(0)
     chunk = tl.program_id(1)
     row = tl.load(numbers + jobs_at + _ROW * jobs + job)
@@ -313,10 +313,10 @@ def search(
     place: tl.tensor, digits: tl.tensor, WORDS: tl.constexpr, CHUNKS: tl.constexpr,
     ALIGNED: tl.constexpr, DROPPED: tl.constexpr, BY_WEIGHT: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Add up counts (for top_k), or then weights (for top_p), by the digit at ``place`` of the key.
+    """Add up counts (for top_k) or weights (for top_p) by the digit at ``place`` of the key.
 
-    Of values that have the digits found before. Both sums are int64 [digits, filters, 16], zero
-    before the first launch. Weights are of what top_k keeps.
+    Only values with the digits found so far count. Both sums are int64 [digits, filters, 16], zero
+    before the first launch. Weights are summed after counts, over the values that top_k keeps.
     """
     filtered = tl.program_id(0)
     chunk = tl.program_id(1)
@@ -353,7 +353,7 @@ def search(
                 mass = tl.where(inside, _weight(value, ceiling, sharpness), 0)
                 for d in range(low, high + 1):
                     sums = tl.where(each == d, _sum(tl.where(digit == d, mass, 0)), sums)
-            # Those at the edge of top_k weigh the same each: how many are kept is enough.
+            # All values at the edge of top_k have the same weight, so their number is enough.
             if (chunk == 0) & (ties > 0) & ((edge >> (shift + _DIGIT_BITS)) == found):
                 mass_of_ties = ties * _weight(_unranked(edge, DROPPED), ceiling, sharpness)
                 sums += tl.where(each == ((edge >> shift) & (_DIGITS - 1)), mass_of_ties, 0)
@@ -380,9 +380,9 @@ def mark_edge(
     digits: tl.tensor, edges: tl.tensor, ties_by_chunk: tl.tensor, WORDS: tl.constexpr,
     CHUNKS: tl.constexpr, ALIGNED: tl.constexpr, DROPPED: tl.constexpr,
 ) -> None:  # fmt: skip
-    """``edges`` [filters, 2]: the lowest ranked key kept, and how many of those that have it.
+    """``edges`` [filters, 2]: the lowest ranked key kept, and how many values with it are kept.
 
-    ``ties_by_chunk`` [filters, chunks]: how many allowed values have it.
+    ``ties_by_chunk`` [filters, chunks]: number of allowed values with this key.
     """
     filtered = tl.program_id(0)
     chunk = tl.program_id(1)
@@ -420,7 +420,7 @@ def race(
     ties_by_chunk: tl.tensor, times: tl.tensor, tokens: tl.tensor, WORDS: tl.constexpr,
     CHUNKS: tl.constexpr, ALIGNED: tl.constexpr, DROPPED: tl.constexpr, FILTERED: tl.constexpr,
 ) -> None:  # fmt: skip
-    """``times`` and ``tokens`` [jobs, chunks]: when the first word arrives, and its winner."""
+    """``times`` and ``tokens`` [jobs, chunks]: arrival of the first word, and its first token."""
     job = tl.program_id(0)
     chunk = tl.program_id(1)
     sharpness = _double(tl.load(numbers + jobs_at + _SHARPNESS * jobs + job))
@@ -470,7 +470,7 @@ def choose(
     numbers: tl.tensor, jobs_at: tl.tensor, jobs: tl.tensor, tops: tl.tensor, chunks: tl.tensor,
     times: tl.tensor, tokens: tl.tensor, results: tl.tensor, CHUNKS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Each job's token into its row of ``results`` (int64); -1 where its mask allows none."""
+    """Write each job's token to its row of ``results`` (int64); -1 if its mask allows none."""
     job = tl.program_id(0)
     chunk = tl.arange(0, CHUNKS)
     sharpness = _double(tl.load(numbers + jobs_at + _SHARPNESS * jobs + job))
@@ -481,7 +481,7 @@ def choose(
         arrivals = tl.load(times + place, mask=chunk < chunks, other=float("inf"))
         winners = tl.load(tokens + place, mask=chunk < chunks, other=_NO_TOKEN)
         first = tl.min(arrivals, axis=0)
-        if first < float("inf"):  # else a temperature so small that dividing by it overflows
+        if first < float("inf"):  # otherwise the temperature is so small that 1 / it overflows
             token = tl.min(tl.where(arrivals == first, winners, _NO_TOKEN), axis=0).to(tl.int64)
     tl.store(results + tl.load(numbers + jobs_at + _OUT * jobs + job), token)
 
@@ -493,8 +493,8 @@ def rank(
     chunks: tl.tensor, sums: tl.tensor, greatest: tl.tensor, most: tl.tensor, WORDS: tl.constexpr,
     CHUNKS: tl.constexpr, ALIGNED: tl.constexpr,
 ) -> None:  # fmt: skip
-    """``sums`` [asking, chunks] of the exponentials, and the ``most`` ``greatest`` values of each
-    chunk, packed: [asking, chunks, most]."""
+    """Write the ``sums`` [asking, chunks] of exponentials, and the ``most`` greatest values of each
+    chunk, packed, to ``greatest`` [asking, chunks, most]."""
     asking = tl.program_id(0)
     chunk = tl.program_id(1)
     job = tl.load(numbers + asking_at + asking)
@@ -521,8 +521,8 @@ def report(
     greatest: tl.tensor, most: tl.tensor, results: tl.tensor, reports_at: tl.tensor,
     CHUNKS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Into ``results`` from ``reports_at`` on, for each asking job 1 + 2 * ``most`` numbers: its
-    token's logprob, the tokens of the greatest (-1 for none) and their logprobs, as bits."""
+    """Write 1 + 2 * ``most`` numbers for each job with logprobs to ``results`` at ``reports_at``:
+    its token's logprob, the most likely tokens (-1 for none) and their logprobs, as bits."""
     asking = tl.program_id(0)
     job = tl.load(numbers + asking_at + asking)
     row = tl.load(numbers + jobs_at + _ROW * jobs + job)
@@ -534,7 +534,7 @@ def report(
     own = tl.load(values + row * row_stride + token, mask=token >= 0, other=0.0).to(tl.float64)
     out = results + reports_at + asking * (1 + 2 * most)
     tl.store(out, (own - ceiling - total).to(tl.int64, bitcast=True))
-    # Each chunk's are in order, so the next one is the first of one of them.
+    # The list of each chunk is sorted, so the next value is the head of one of the lists.
     taken = tl.zeros([CHUNKS], tl.int64)
     lists = greatest + (asking * chunks + chunk).to(tl.int64) * most
     for i in range(most):
@@ -553,8 +553,8 @@ def score(
     sums: tl.tensor, results: tl.tensor, scores_at: tl.tensor,
     CHUNKS: tl.constexpr, TOKENS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """A set of tokens a program: its log-probability, as bits, into ``results`` from ``scores_at``
-    on. ``sums`` [jobs, chunks] are those of ``rank``."""
+    """Write the log-probability of each set, as bits, to ``results`` at ``scores_at``. A program
+    has one set. ``sums`` [jobs, chunks] are those of ``rank``."""
     number = tl.program_id(0)
     job = tl.load(numbers + sets_at + _JOB_OF_SET * sets + number)
     place = tl.load(numbers + sets_at + _BEGIN * sets + number)

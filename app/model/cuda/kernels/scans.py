@@ -1,13 +1,13 @@
-"""What recurrent layers do along their sequences: token by token, in states that lie in slots.
+"""Scans and convolutions of recurrent layers: token by token, with states in slots.
 
-A program is one span, one head, and some columns of that head's state. It reads them from a slot,
-advances them by each token, and writes them to the slot of each save on the way; so spans have any
-length and any saves, and no token's numbers depend on another sequence. States and sums are
+A program has one span, one head, and some columns of that head's state. It reads them from a slot,
+advances them by each token, and writes them to the slot of each save that is due. Spans can have
+any length and any saves, and no token's result depends on another sequence. States and sums are
 float32. A step's spans and saves are the tensors of ``step_buffers.DeviceStates``, int32; spans
 without tokens end at once. Compile-time constants depend on the model alone, and kernels are not
-compiled for what an integer is: nothing is compiled again while serving.
+specialized for values of integers: nothing is compiled again while serving.
 
-This module needs triton; nothing imports it on a machine without CUDA but its tests.
+This module needs triton; without CUDA, only its tests import it.
 """
 
 # ruff: noqa: N803 (compile-time constants are written as constants)
@@ -19,7 +19,7 @@ import triton.language as tl
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _next_save(save_rows: tl.tensor, save: tl.tensor, last: tl.tensor) -> tl.tensor:
-    """The row before which states are to be saved next; -1: no more."""
+    """The row before which states must be saved next; -1: there is none."""
     return tl.load(save_rows + save, mask=save < last, other=-1)
 
 
@@ -41,8 +41,8 @@ def delta_rule(
 ) -> None:  # fmt: skip
     """Gated delta rule; see ``recurrent.LayerScan``. Grid: spans, heads, blocks of values.
 
-    ``*_row`` is from one row to the next, in elements. ``states`` [slots, H, V, K]; ``out``
-    [T, H, V] without gaps.
+    ``*_row`` is the stride between rows, in elements. ``states`` [slots, H, V, K]; ``out``
+    [T, H, V] is contiguous.
     """
     span, head = tl.program_id(0), tl.program_id(1)
     row, end = tl.load(rows + span), tl.load(rows + span + 1)
@@ -98,7 +98,7 @@ def mamba2(
 ) -> None:  # fmt: skip
     """Mamba 2's scan; see ``recurrent.LayerScan``. Grid: spans, heads, blocks of dimensions.
 
-    ``states`` [slots, H, P, N]; ``out`` [T, H, P] without gaps.
+    ``states`` [slots, H, P, N]; ``out`` [T, H, P] is contiguous.
     """
     span, head = tl.program_id(0), tl.program_id(1)
     row, end = tl.load(rows + span), tl.load(rows + span + 1)
@@ -146,7 +146,7 @@ def mamba1(
 ) -> None:  # fmt: skip
     """Mamba's selective scan; see ``recurrent.LayerScan``. Grid: spans, blocks of channels.
 
-    ``decay`` [C, N] and ``out`` [T, C] without gaps; ``states`` [slots, C, N].
+    ``decay`` [C, N] and ``out`` [T, C] are contiguous; ``states`` [slots, C, N].
     """
     span = tl.program_id(0)
     row, end = tl.load(rows + span), tl.load(rows + span + 1)
@@ -187,10 +187,10 @@ def convolve(
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, TAPS: tl.constexpr,
     BIASED: tl.constexpr, ACTIVATES: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Causal convolution of each channel alone. Grid: rows, blocks of channels.
+    """Causal depthwise convolution. Grid: rows, blocks of channels.
 
-    ``x`` [T, C]; ``weight`` [C, TAPS] and ``out`` [T, C] without gaps; ``states``
-    [slots, TAPS - 1, C], oldest input first. Writes no state: ``keep_inputs`` does, after it.
+    ``x`` [T, C]; ``weight`` [C, TAPS] and ``out`` [T, C] are contiguous; ``states``
+    [slots, TAPS - 1, C], oldest input first. ``keep_inputs`` writes the states afterwards.
     """
     row = tl.program_id(0)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -234,7 +234,7 @@ def keep_inputs(
     save, last = tl.load(save_starts + span), tl.load(save_starts + span + 1)
     if save < last:
         first, slot = tl.load(rows + span), tl.load(reads + span).to(tl.int64)
-        # All of it now: a save may go to the slot it lies in.
+        # Read all of it first: a save may overwrite this slot.
         old = tl.load(states + slot * size + at, mask=real, other=0.0)
         while save < last:
             done = tl.load(save_rows + save) - first
@@ -244,7 +244,7 @@ def keep_inputs(
                 mask=real & (back >= 0)[:, None],
                 other=0.0,
             )
-            # Before the span's tokens come the state's last inputs: row ``i`` is its ``i + done``.
+            # The state's inputs precede the span's: row ``i`` is the state's row ``i + done``.
             shifted = (i + done)[:, None, None] == i[None, :, None]
             before = tl.sum(tl.where(shifted, old[None, :, :].to(tl.float32), 0.0), 1)
             kept = tl.where((back >= 0)[:, None], now, before.to(now.dtype))

@@ -1,7 +1,7 @@
-"""Tiny models as GGUF files, written by llama.cpp's own package as its converter would.
+"""Tiny models as GGUF files, written with llama.cpp's own package in its converter's layout.
 
-What the converter does to tensors and says of a model was compared with its own files of the same
-models, architecture by architecture.
+Tensors and metadata were compared with the converter's files of the same models, for each
+architecture.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ SIZES = {
 
 class Model(NamedTuple):
     config: str
-    """transformers' class."""
+    """Name of transformers' configuration class."""
     architecture: str
-    """llama.cpp's name."""
+    """llama.cpp's name of the architecture."""
     changes: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -82,7 +82,7 @@ MODELS: dict[str, Model] = {
     "qwen2moe": Model(
         "Qwen2MoeConfig", "qwen2moe", {**_ROUTED, "shared_expert_intermediate_size": 256}
     ),
-    # transformers' reader takes Qwen 3's heads to be 128 wide, as in all that were published.
+    # transformers' reader assumes heads of width 128 in Qwen 3, as in all published models.
     "qwen3": Model("Qwen3Config", "qwen3", {"head_dim": 128, "tie_word_embeddings": False}),
     "qwen3moe": Model("Qwen3MoeConfig", "qwen3moe", {**_ROUTED, "norm_topk_prob": True}),
     "qwen35": Model("Qwen3_5TextConfig", "qwen35", _RECURRENT),
@@ -128,7 +128,7 @@ MODELS: dict[str, Model] = {
 
 
 def tiny_model(name: str, **changes: Any) -> Any:
-    """One of ``MODELS`` in float32, its weights of a size that answers depend on; norms vary."""
+    """One of ``MODELS`` in float32, with weights large enough to matter, and varied norms."""
     made = MODELS[name]
     values = {**SIZES, **made.changes, **changes}
     if made.architecture == "falcon":
@@ -140,7 +140,7 @@ def tiny_model(name: str, **changes: Any) -> Any:
         for parameter_name, parameter in model.named_parameters():
             if parameter.ndim == 1 and not parameter_name.endswith(("A_log", "dt_bias")):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
-            elif parameter.ndim == 3:  # experts, which are made without numbers
+            elif parameter.ndim == 3:  # experts, which are not initialised
                 parameter.copy_(torch.randn_like(parameter) * config.initializer_range)
     return model.eval()
 
@@ -153,9 +153,9 @@ def write_gguf(
     extra: Mapping[str, np.ndarray[Any, Any]] | None = None,
     tokens: Sequence[str] | None = None,
 ) -> str:
-    """``kind`` says how a tensor is stored, by llama.cpp's name. ``metadata`` is set beside what
-    the model says, ``extra`` are further tensors of float32; ``tokens`` begin with three special
-    ones, the last of which ends an answer."""
+    """Write ``model``; ``kind`` gives the type of a tensor by llama.cpp's name. ``metadata`` is
+    added to the model's, ``extra`` are further float32 tensors; ``tokens`` begin with three special
+    ones, the last of which ends an answer. Returns the path."""
     architecture = architecture_of(model)
     writer = gguf.GGUFWriter(path, architecture)
     said = {f"{architecture}.{key}": value for key, value in configured(model).items()}
@@ -175,22 +175,22 @@ def write_gguf(
 
 
 def architecture_of(model: Any) -> str:
-    """llama.cpp's name of it."""
+    """llama.cpp's name of the model's architecture."""
     names = {made.config: made.architecture for made in MODELS.values()}
     return names[type(model.config).__name__]
 
 
 _KEPT = ("ssm_conv1d", "shortconv.conv", "ffn_gate_inp", "ssm_a.", "ssm_dt.", "position_embd")
-"""Matrices that llama.cpp leaves as they are, or whose rows are too short."""
+"""Parts of names of tensors that llama.cpp does not quantize, or whose rows are too short."""
 
 
 def all_as(kind: Kind) -> Callable[[str], Kind]:
-    """Every matrix of that kind."""
+    """Stores every matrix as ``kind``, except those of ``_KEPT``."""
     return lambda name: Kind.F32 if any(part in name + "." for part in _KEPT) else kind
 
 
 def as_q4_k_m(name: str) -> Kind:
-    """Some in Q6_K, most in Q4_K, as in the files most people load."""
+    """Q6_K for some matrices, Q4_K for most, as in the widespread Q4_K_M files."""
     better = any(part in name for part in ("attn_v", "down", "token"))
     return all_as(Kind.Q6_K if better else Kind.Q4_K)(name)
 
@@ -200,7 +200,7 @@ _SCALE_PLACES = {
     Kind.Q2_K: (80, 82), Kind.Q3_K: (108,), Kind.Q4_K: (0, 2), Kind.Q5_K: (0, 2),
     Kind.Q6_K: (208,), Kind.TQ1_0: (52,), Kind.TQ2_0: (64,),
 }  # fmt: skip
-"""Where in a block there are float16; elsewhere at its beginning."""
+"""Offsets of the float16 scales in a block; other types have one at the beginning."""
 _SCALES_OF = {
     Kind.IQ4_XS: (2e-5,),
     Kind.Q4_K: (2e-4, 1.5e-3),
@@ -210,8 +210,8 @@ _SCALES_OF = {
 
 
 def random_blocks(rows: int, columns: int, kind: Kind, seed: int) -> np.ndarray[Any, Any]:
-    """Blocks of random codes whose values are of the size of weights; the package writes few of
-    the kinds that it reads."""
+    """Blocks of random codes whose values are as large as weights; the package can only write few
+    of the types that it reads."""
     dice = np.random.default_rng(seed)
     inputs, size = gguf.GGML_QUANT_SIZES[kind]
     shape = (rows, columns // inputs)
@@ -225,7 +225,7 @@ def random_blocks(rows: int, columns: int, kind: Kind, seed: int) -> np.ndarray[
         blocks[..., 0] = dice.integers(118, 124, shape)
     elif kind == Kind.NVFP4:
         blocks[..., :4] = dice.integers(30, 60, (*shape, 4))
-    elif kind == Kind.IQ1_M:  # a scale in the upper four bits of four of its words
+    elif kind == Kind.IQ1_M:  # a scale in the upper four bits of four 16-bit words
         words = blocks[..., 48:56].copy().view(np.uint16) & 0x0FFF
         bits = halves(1e-3).view(np.uint16) >> np.array([0, 4, 8, 12], dtype=np.uint16)
         blocks[..., 48:56] = (words | (bits & 15) << 12).astype(np.uint16).view(np.uint8)
@@ -239,7 +239,7 @@ def random_blocks(rows: int, columns: int, kind: Kind, seed: int) -> np.ndarray[
 _WRITTEN = (
     Kind.F32, Kind.F16, Kind.BF16, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0,
 )  # fmt: skip
-"""What the package writes of given numbers."""
+"""Types that the package can write from given numbers."""
 
 
 def _write_tensor(
@@ -272,7 +272,7 @@ _NAMES = (
 
 
 def converted(model: Any) -> dict[str, Tensor]:
-    """Its weights by llama.cpp's names, as the converter has them."""
+    """The model's weights by llama.cpp's names, in the layout of the converter."""
     config, architecture = model.config, architecture_of(model)
     (kind,) = [kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture]
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
@@ -298,7 +298,7 @@ def converted(model: Any) -> dict[str, Tensor]:
 
 def _experts(own: str, value: Tensor, architecture: str) -> dict[str, Tensor]:
     block, leaf = own.split(".")[2], "bias" if own.endswith("_bias") else "weight"
-    odd = architecture == "gpt-oss"  # inputs before outputs, gates between the others
+    odd = architecture == "gpt-oss"  # inputs before outputs, gate and up interleaved
     value = value.transpose(1, 2) if odd and leaf == "weight" else value
     if "gate_up" not in own:
         return {f"blk.{block}.ffn_down_exps.{leaf}": value.contiguous()}
@@ -342,7 +342,7 @@ def _as_converted(name: str, value: Tensor, config: Any, architecture: str) -> T
 
 
 def _tiled(part: str, value: Tensor, config: Any) -> Tensor:
-    """Value heads of Qwen 3.5: the first of each key head, then the second, and so on."""
+    """Reorder value heads of Qwen 3.5: the first of each key head, then the second, and so on."""
     keys, values = config.linear_num_key_heads, config.linear_num_value_heads
 
     def tile(rows: Tensor) -> Tensor:
@@ -383,11 +383,11 @@ _OWN: dict[str, dict[str, str]] = {
     "qwen35": _QWEN_35,
     "qwen35moe": _QWEN_35,
 }
-"""Further keys, and the names of transformers' settings that they tell."""
+"""Further metadata keys, and the names of transformers' settings with their values."""
 
 
 def configured(model: Any) -> Metadata:
-    """What the converter says of it, without the architecture's name before."""
+    """The converter's metadata of the model; keys are without the architecture's prefix."""
     config, architecture = model.config, architecture_of(model)
     said: Metadata = {
         "context_length": getattr(config, "max_position_embeddings", config.hidden_size),

@@ -1,4 +1,4 @@
-"""Every type of ggml against the package ``gguf``, which unpacks it."""
+"""Every type of ggml, compared with the values that the package ``gguf`` unpacks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from app.model.cpu.kernels.quantized_panels import INT8, dequantize
 from tests.model.checkpoints.gguf.files import random_blocks
 
 EXACT = {Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0, Type.IQ4_NL, Type.MXFP4}
-"""To the bit. Of the others that panels hold, codes are, and scales are rounded to 16 bits."""
+"""Panels hold these bit for bit; scales of other types in ``READERS`` are rounded to 16 bits."""
 UNPACKED = set(gguf.quants._type_traits) - {Type.F32, Type.F16, Type.BF16}
 
 
 @pytest.mark.parametrize("kind", sorted(READERS))
-def test_what_panels_hold_means_what_the_package_unpacks(kind: Type) -> None:
+def test_panels_hold_the_values_that_the_package_unpacks(kind: Type) -> None:
     rows = random_blocks(66, 768, kind, 1)
     weight, exact = read(rows, kind), floats(rows, kind)
     assert weight is not None
@@ -44,7 +44,7 @@ def test_all_others_that_the_package_unpacks_are_rounded_to_8_bits(kind: Type) -
 
 def test_a_scale_that_16_bits_lack_is_none_of_a_panel() -> None:
     rows = np.full((1, 17), 0x11, dtype=np.uint8)
-    rows[0, 0] = 90  # 2 to the power of -38
+    rows[0, 0] = 90  # a scale of 2 to the power of -38
     assert read(rows, Type.MXFP4) is None
     rows[0, 0] = 128
     weight = read(rows, Type.MXFP4)

@@ -1,4 +1,4 @@
-"""GGUF files of every kind we serve against transformers' plain models."""
+"""GGUF files of every served architecture, compared with transformers' models."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_weights_stay_as_they_are_stored_and_mean_what_the_package_gguf_unpacks(
 @pytest.mark.parametrize("name", ["llama", "mixtral", "qwen35", "gpt-oss", "gpt2"])
 @pytest.mark.parametrize("kind", [as_q4_k_m, all_as(Kind.MXFP4), all_as(Kind.IQ4_XS)])
 def test_so_do_those_of_other_types(tmp_path: Path, name: str, kind: Any) -> None:
-    # Scales of Q4_K, Q6_K and IQ4_XS are products, rounded to 16 bits.
+    # Scales of Q4_K, Q6_K and IQ4_XS are products that are rounded to 16 bits.
     path = write_gguf(tmp_path / "m.gguf", tiny_model(name), kind)
     stored, floats = loaded(path), loaded(path, dequantize=True)
     assert error(logits(stored), logits(floats)) < 5e-3
@@ -184,7 +184,7 @@ def test_ends_of_an_answer_come_from_the_metadata_and_from_names(tmp_path: Path)
         ({"llama.attention.head_count": 0}, "cannot read the metadata"),
     ],
 )
-def test_what_a_file_says_and_nobody_understands_is_refused(
+def test_unsupported_metadata_is_refused(
     tmp_path: Path, metadata: dict[str, Any], reason: str
 ) -> None:
     path = write_gguf(tmp_path / "m.gguf", tiny_model("llama"), all_as(Kind.F32), metadata)
@@ -225,7 +225,7 @@ def test_other_tensors_missing_ones_and_types_that_nobody_unpacks_are_refused_by
         loaded(path)
 
 
-def test_what_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_gguf_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"nothing of the kind" * 10)
     with pytest.raises(UnsupportedModel, match="GGUF"):
         loaded(str(tmp_path / "m.gguf"))

@@ -1,4 +1,4 @@
-"""``owner/name-GGUF:Q4_K_M`` takes the right file, all of its parts, from a Hub on this machine."""
+"""``owner/name-GGUF:Q4_K_M`` selects the right GGUF file, with all its parts, from a fake Hub."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ print(json.dumps(found))
 
 
 class FakeHub(BaseHTTPRequestHandler):
-    """The two calls that a client makes: which files there are, and one of them."""
+    """The two calls of a client: the list of a repository's files, and one of the files."""
 
     fetched: ClassVar[list[str]] = []
 
@@ -101,16 +101,16 @@ def hub() -> Iterator[str]:
 
 
 def files_of(endpoint: str, home: Path, *names: str) -> dict[str, str]:
-    """Of another process, as the Hub's client reads its settings when it is imported.
+    """The file, or the refusal, of each of ``names``, looked up by a separate process.
 
-    Without an ``endpoint`` it is offline.
+    The Hub's client reads its settings at import. Without an ``endpoint`` it is offline.
     """
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    told = {"HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
-    told |= {"HF_ENDPOINT": endpoint} if endpoint else {"HF_HUB_OFFLINE": "1"}
+    hub_settings = {"HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    hub_settings |= {"HF_ENDPOINT": endpoint} if endpoint else {"HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", _WORK, *names],
-        env={**kept, **told, "PYTHONPATH": os.getcwd()},
+        env={**kept, **hub_settings, "PYTHONPATH": os.getcwd()},
         capture_output=True,
         text=True,
         check=True,

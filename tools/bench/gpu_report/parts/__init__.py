@@ -1,7 +1,7 @@
 """The parts of the report, in their order; each is a module here with ``run(record, options)``.
 
-A module is imported in its part's process alone, and imports only what it needs: what is missing on
-a machine costs that part and no other.
+A module is imported in its part's process alone, and imports only what it needs: a library that is
+missing on a machine affects only the parts that need it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Part:
     name: str
-    """Of the module, too."""
+    """Also the name of the module."""
     title: str
     seconds: float
-    """The most it may take; less where less is left."""
+    """Time limit; less if less time is left."""
     timed: bool = True
-    """Whether it measures, and so has the device for itself; others run beside each other."""
+    """Whether the part measures, and so has the device to itself; other parts run in parallel."""
     again: bool = False
-    """Whether it is tried once more without CUDA graphs, where it finds nothing with them."""
+    """Whether the part runs again without CUDA graphs if it fails without a row."""
 
 
 PARTS = (

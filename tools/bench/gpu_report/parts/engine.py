@@ -18,7 +18,7 @@ CASES: tuple[Case, ...] = (
     *((batch, mode) for batch in (1, 32, 256, 8, 64) for mode in BOTH),
     *((batch, "no leap") for batch in (32, 1, 8, 64, 256)),
 )
-"""What says most comes first."""
+"""The most important cases come first."""
 SERIAL_CASES: tuple[Case, ...] = tuple((batch, mode) for batch in (32, 1, 256) for mode in BOTH)
 TINY_CASES: tuple[Case, ...] = ((2, "constrained"),)
 
@@ -36,9 +36,9 @@ def run(record: Record, options: Options) -> None:
 def measure(
     record: Record, options: Options, bench: EngineBench, table: str, cases: Sequence[Case]
 ) -> None:
-    """Rows of ``table``, while there is time."""
+    """Write rows of ``table`` while time is left."""
     count, prompt = (2, 6) if options.tiny else (40, 448)
-    if not options.tiny:  # where nobody stood before, a mask is worked out: not in what is counted
+    if not options.tiny:  # compute the masks first, so that they do not count
         bench.steps(64, "constrained", 30, 16)
     for batch, mode in TINY_CASES if options.tiny else cases:
         name = f"{table}: {batch} {mode}"
@@ -56,7 +56,7 @@ def measure(
 
 
 def _cells(batch: int, steps: Steps) -> dict[str, object]:
-    """A step's time by the host's clock, and what of it the device spent on what."""
+    """Time of a step by the host's clock, and the times of its parts on the device."""
     return {
         "step_ms": 1e3 * steps.seconds / steps.count,
         "forward_ms": 1e3 * steps.forward / steps.count,

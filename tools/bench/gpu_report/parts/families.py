@@ -104,10 +104,10 @@ def _family(record: Record, options: Options, name: str, dtype: DTypeName) -> No
             )
         finally:
             self_check.worst_error = measure
-            # The next family's kernels are no concern of this one's count.
+            # Keep the next family's kernels out of this family's count.
             knobs.runtime.jit_post_compile_hook = None
     if runner.description.cuda_graphs and not replays:
-        record.failed(f"{name} in {dtype}", "no graph was compared with what it should give")
+        record.failed(f"{name} in {dtype}", "no replay was compared with its reference")
     record.row(
         "loaded; errors of the step against transformers' eager layers", family=f"{name}, {dtype}",
         errors=" ".join(f"{error:.2g}" for error in errors),

@@ -1,4 +1,4 @@
-"""What the device can do: a large copy, products of a model's sizes, a graph of empty launches."""
+"""Limits of the device: a large copy, products of a model's sizes, a graph of empty launches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(record: Record, options: Options) -> None:
         "logits": (shape.hidden, shape.vocabulary),
     }
     for name, (inner, outer) in sizes.items():
-        # Several, so that no weight is still in the cache when its turn comes.
+        # Several copies, so that no weight is still in the cache when it is read again.
         copies = 1 if options.tiny else max(2, (256 << 20) // (2 * inner * outer))
         weights = [torch.randn(outer, inner, device=device, dtype=dtype) for _ in range(copies)]
         speeds = {}

@@ -1,4 +1,4 @@
-"""8B in bfloat16: the forward pass alone, prefill, and what memory it takes."""
+"""8B in bfloat16: the forward pass alone, prefill, and memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.bench.gpu_report.shapes import LLAMA_8B
 
 
 def run(record: Record, options: Options) -> None:
-    # As many rows of each sequence as the server has: so much memory is left for the cache.
+    # As many rows of each sequence as in the server, so that the cache gets the same memory.
     with loaded(record, options, LLAMA_8B, max_rows_each=17) as (runner, _):
         measure(record, options, runner, LLAMA_8B)
         compare(record, runner, options.tiny, required=False)

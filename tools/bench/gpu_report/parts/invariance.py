@@ -1,4 +1,4 @@
-"""8B in the batch-invariant mode: the same bits alone and in company, and what that costs."""
+"""8B in batch-invariant mode: whether bits are the same alone and in a batch, and the cost."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tools.bench.gpu_report.options import Options
 from tools.bench.gpu_report.record import Record
 from tools.bench.gpu_report.shapes import LLAMA_8B
 
-LOOKED_AT = SamplingParams(temperature=0.0, logprobs=20)
-"""Logits are compared by what is reported of them: exactly, to the last bit."""
+COMPARED = SamplingParams(temperature=0.0, logprobs=20)
+"""Logits are compared by their reported log probabilities: exactly, to the last bit."""
 
 
 def run(record: Record, options: Options) -> None:
@@ -42,7 +42,7 @@ def run(record: Record, options: Options) -> None:
 
 
 def compare(record: Record, runner: TorchRunner, tiny: bool, *, required: bool) -> None:
-    """The first answer's logits, alone and with ever more others, some with long spans."""
+    """Compare the first answer's logits alone and in growing batches, some with long spans."""
     context = 20 if tiny else 512
     most = 4 if tiny else 200
     whole = answers_plan(runner, most, context)
@@ -55,14 +55,14 @@ def compare(record: Record, runner: TorchRunner, tiny: bool, *, required: bool) 
         for index, span in enumerate(whole[: 3 if tiny else 40])
     ]
     seen["leaps"] = _drawn(runner, spans) == alone
-    said = {name: "yes" if same else "no" for name, same in seen.items()}
-    record.row("the same bits as alone, with so many", **said)
+    cells = {name: "yes" if same else "no" for name, same in seen.items()}
+    record.row("the same bits as alone, with so many", **cells)
     if required and not all(seen.values()):
-        record.failed("batch-invariant mode", "logits depend on the company of their step")
+        record.failed("batch-invariant mode", "logits depend on the other rows of their step")
 
 
 def _drawn(runner: TorchRunner, plan: Sequence[Span]) -> SampledToken:
-    """What is said of the first row."""
+    """Token and log probabilities of the first row."""
     runner.launch(plan)
-    draws = [Draw(LOOKED_AT, key=0), *[None] * (len(plan) - 1)]
+    draws = [Draw(COMPARED, key=0), *[None] * (len(plan) - 1)]
     return runner.sample(draws).wait().tokens[0]

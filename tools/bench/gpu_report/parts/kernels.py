@@ -1,4 +1,4 @@
-"""The paged attention against attention written down plainly, over every kind of step."""
+"""Paged attention against a plain attention, over every kind of step."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ TINY = (
     Heads("tiny, fp8", 4, 2, 16, 16, torch.float32, fp8=True),
 )
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
-"""Relative; what rounding alone gives is some three times less."""
+"""Relative; the error of rounding alone is about a third of it."""
 
 
 def steps(tiny: bool) -> dict[str, Lengths]:
-    """Every way in which tiles and chunks of keys come about."""
+    """Steps that exercise every division into tiles and chunks of keys."""
     chance = random.Random(0)
     if tiny:
         return {"decode 2": [(1, 20), (1, 3)], "mixed": [(1, 40), (5, 9), (9, 0)]}
@@ -77,7 +77,7 @@ def run(record: Record, options: Options) -> None:
                     continue
                 try:
                     errors[name] = Attended.of(heads, lengths, device).error()
-                    if not errors[name] < TOLERANCE[heads.dtype]:  # so written that NaN fails too
+                    if not errors[name] < TOLERANCE[heads.dtype]:  # a NaN fails, too
                         record.failed(f"{heads.name}, {name}", f"relative error {errors[name]:.2g}")
                 except Exception as error:
                     record.failed(f"{heads.name}, {name}", error)
@@ -89,7 +89,7 @@ def run(record: Record, options: Options) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """One step's attention, all that went into it, and what came out."""
+    """Attention of one step, with its inputs and its result."""
 
     heads: Heads
     storage: KvStorage
@@ -118,7 +118,7 @@ class Attended:
         return relative_error(self.out, expected)
 
     def same_alone(self, *, batch_invariant: bool) -> bool:
-        """Whether every span gives the same bits when it is a step of its own."""
+        """Whether every span gives the same bits when it is the only span of a step."""
         for span, layout in zip(self.plan, self.step.spans, strict=True):
             rows = slice(layout.row, layout.row + layout.length)
             attention = attention_over(self.heads, self.storage, batch_invariant=batch_invariant)
@@ -131,9 +131,9 @@ class Attended:
 
 
 def _bits(record: Record, heads: Heads, device: torch.device, tiny: bool) -> str:
-    """Do spans give the same bits alone: as the server attends, and in batch-invariant mode?"""
+    """Whether spans give the same bits alone: by default, and in batch-invariant mode."""
     lengths = [(1, 37), (3, 9)] if tiny else [(1, 5000), (1, 90), (7, 800), (1, 1200), (40, 0)]
-    said = []
+    results = []
     for invariant in (False, True):
         try:
             together = Attended.of(heads, lengths, device, batch_invariant=invariant)
@@ -141,7 +141,7 @@ def _bits(record: Record, heads: Heads, device: torch.device, tiny: bool) -> str
         except Exception as error:
             record.failed(f"{heads.name}, alone and together", error)
             return "failed"
-        said.append("same" if same else "differ")
+        results.append("same" if same else "differ")
         if invariant and not same:
-            record.failed(f"{heads.name}, batch-invariant", "rows depend on their company")
-    return ", ".join(said)
+            record.failed(f"{heads.name}, batch-invariant", "rows depend on the rest of the step")
+    return ", ".join(results)

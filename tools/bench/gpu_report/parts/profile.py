@@ -1,4 +1,4 @@
-"""8B: which kernels a step's time goes to, and how busy the device is, as its profiler saw it."""
+"""8B: time of a step by kernel, and how busy the device is, from its profiler."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def run(record: Record, options: Options) -> None:
             )
             try:
                 steps = bench.steps(batch, mode, count, prompt, profiler)
-                _tell(record, f"{batch} {mode}", profiler, steps, cuda)
+                _record_kernels(record, f"{batch} {mode}", profiler, steps, cuda)
             except Exception as error:
                 record.failed(f"{batch} {mode}", error)
 
 
-def _tell(record: Record, name: str, profiler: Any, steps: Steps, cuda: bool) -> None:
+def _record_kernels(record: Record, name: str, profiler: Any, steps: Steps, cuda: bool) -> None:
     clock = "self_device_time_total" if cuda else "self_cpu_time_total"
     found = [each for each in profiler.key_averages() if getattr(each, clock) > 0]
     found.sort(key=lambda each: -getattr(each, clock))

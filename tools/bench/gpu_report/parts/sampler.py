@@ -35,8 +35,8 @@ KINDS = {
     ),
     "bias": SamplingParams(logit_bias={3: 5.0, 17: -4.0, 100: 2.0}),
 }  # fmt: skip
-_NEAR = 2e-3
-"""Log-probabilities may be so far apart: bfloat16 logits are the same, sums are not."""
+_TOLERANCE = 2e-3
+"""Tolerance of log probabilities: bfloat16 logits are the same, sums are not."""
 
 Sample = Callable[[torch.Tensor, Sequence[Draw]], Sequence[SampledToken]]
 
@@ -86,7 +86,7 @@ def _compare(
                 same[masked] = "no time"
                 continue
             asked = draws(params, rows, size, masked, params.has_penalties)
-            # As sharp as a trained model's, and rounded as its are.
+            # As peaked as a trained model's logits, and rounded like them.
             logits = (torch.randn(rows, size) * 3).to(torch.bfloat16)
             try:
                 expected = oracle(logits, asked)
@@ -103,23 +103,23 @@ def _compare(
 
 
 def _agree(found: SampledToken, expected: SampledToken) -> bool:
-    if found.token_id != expected.token_id or abs(found.logprob - expected.logprob) > _NEAR:
+    if found.token_id != expected.token_id or abs(found.logprob - expected.logprob) > _TOLERANCE:
         return False
     ours, theirs = ([top.logprob for top in token.top] for token in (found, expected))
-    return len(ours) == len(theirs) and bool(np.allclose(ours, theirs, atol=_NEAR))
+    return len(ours) == len(theirs) and bool(np.allclose(ours, theirs, atol=_TOLERANCE))
 
 
 def _oracle(size: int, tiny: bool) -> tuple[Sample, str]:
     if without_numba.is_missing():
-        return _plainly, "the rules written plainly"
+        return _reference_tokens, "the rules written plainly"
     from app.model.cpu.sampling import CpuSampler
 
     sampler = CpuSampler(size)
     return lambda logits, asked: sampler.sample(logits, asked).wait().tokens, "the CPU's sampler"
 
 
-def _plainly(logits: torch.Tensor, asked: Sequence[Draw]) -> Sequence[SampledToken]:
-    """What ``naive_sampling`` says; a second or so for a row of 128,256."""
+def _reference_tokens(logits: torch.Tensor, asked: Sequence[Draw]) -> Sequence[SampledToken]:
+    """Tokens by ``naive_sampling``; it takes about a second for a row of 128,256."""
     found = []
     for values, draw in zip(logits.float().numpy(), asked, strict=True):
         ids = naive_sampling.unpack(draw.mask, len(values))

@@ -20,21 +20,21 @@ INI = """[pytest]
 markers =
     needs(*names): left out where none of these programs or libraries is here
 """
-"""Instead of the repository's: that one wants plugins, and turns every warning into an error."""
+"""Replaces the repository's configuration, which needs plugins and turns warnings into errors."""
 
-_AT_ONCE = 8
+_MAX_PARALLEL = 8
 _SHOWN = 300
 
 
 def run(record: Record, options: Options) -> None:
     if importlib.util.find_spec("pytest") is None:
-        record.left_out("all tests", "pytest is not here")
+        record.left_out("all tests", "pytest is not installed")
         return
     files = [
         str(file.relative_to(ROOT)) for file in sorted(ROOT.glob("tests/model/cuda/test_*.py"))
     ]
     groups = {"all": files} if options.tiny else {Path(file).stem: [file] for file in files}
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(_AT_ONCE) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(_MAX_PARALLEL) as pool:
         (Path(folder) / "pytest.ini").write_text(INI)
         limit = record.seconds_left - 3
         done = {
@@ -42,13 +42,13 @@ def run(record: Record, options: Options) -> None:
             for name, files in groups.items()
         }
         for name, future in done.items():
-            _tell(record, name, *future.result())
+            _record_tests(record, name, *future.result())
 
 
 def _run(
     folder: Path, name: str, files: Sequence[str], seconds: float, tiny: bool
 ) -> tuple[str, list[dict[str, str]]]:
-    """How the process ended, and its tests; in a dry run they are collected alone."""
+    """Status of the process, and its tests; a dry run only collects them."""
     out = folder / f"{name}.jsonl"
     command = [
         sys.executable, "-m", "pytest", *files, "-q", "-c",
@@ -69,7 +69,7 @@ def _run(
     return status, [json.loads(line) for line in lines]
 
 
-def _tell(record: Record, name: str, status: str, tests: list[dict[str, str]]) -> None:
+def _record_tests(record: Record, name: str, status: str, tests: list[dict[str, str]]) -> None:
     counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
     for test in tests:
         counts[test["outcome"]] += 1

@@ -1,4 +1,4 @@
-"""What runs here, and whether all of the code that the other parts need can be imported."""
+"""Versions on this machine, and whether the code that the other parts need can be imported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEEDED = (
     "app.model.cuda.attention", "app.model.cuda.graphs", "app.model.cuda.sampling",
     "app.model.runner", "app.model.composition", "tests.model.tiny",
 )  # fmt: skip
-_ASKED = "driver_version,pstate,clocks.sm,clocks.mem,power.limit,ecc.mode.current,mig.mode.current"
+_QUERY = "driver_version,pstate,clocks.sm,clocks.mem,power.limit,ecc.mode.current,mig.mode.current"
 
 
 def run(record: Record, options: Options) -> None:
@@ -61,11 +61,11 @@ def _device(record: Record, options: Options) -> None:
     record.value("CUDA", torch.version.cuda)
     record.value("bfloat16", torch.cuda.is_bf16_supported(including_emulation=False))
     try:
-        said = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={_ASKED}", "--format=csv,noheader"],
+        completed = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader"],
             capture_output=True, text=True, timeout=15, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         record.left_out("nvidia-smi", str(error))
         return
-    record.value("driver, state, clocks, power, ECC, MIG", said.stdout.strip())
+    record.value("driver, state, clocks, power, ECC, MIG", completed.stdout.strip())

@@ -1,4 +1,4 @@
-"""Loads a model twice and prints the stages that were told as JSON."""
+"""Loads a model twice and prints the stages of its progress as JSON."""
 
 from __future__ import annotations
 

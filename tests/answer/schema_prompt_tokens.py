@@ -1,8 +1,8 @@
-"""``python -m tests.answer.told_templates FOLDER [NAME...]``: what a told schema costs in tokens.
+"""``python -m tests.answer.schema_prompt_tokens FOLDER [NAME...]``: tokens of a schema in the prompt.
 
-For each chat template of a folder: the role that the schema stands in, the tokens of a prompt with
-and without it, and how many of them a second prompt with another user's text begins with, too.
-Tokens are those of the tokenizer that the template's name goes with, or else of Qwen 2.5.
+For each chat template of a folder: the role of the message with the schema, the tokens of a prompt
+without and with it, and the length of the prefix shared with a prompt for another user message.
+The tokenizer is that of Llama 3.2 for names with "llama", if it is available, else of Qwen 2.5.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SCHEMA = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="with files NAME.jinja")
-    parser.add_argument("names", nargs="*", help="the beginnings of their names; by default all")
+    parser.add_argument("folder", type=Path, help="folder of NAME.jinja files")
+    parser.add_argument("names", nargs="*", help="prefixes of template names; by default all")
     options = parser.parse_args()
     schema_prompt = SchemaPrompt(schema_text(SCHEMA))
     print(schema_prompt.instructions(may_call=False))
@@ -73,7 +73,7 @@ def _row(file: Path, schema_prompt: SchemaPrompt) -> str:
 def _tokens(
     tokenizer: HfTokenizer, text: str, schema_prompt: SchemaPrompt | None
 ) -> tuple[Sequence[int], str]:
-    """The prompt of one message, and the role that what is told stands in."""
+    """The tokens of a prompt with one message, and the role of its first message."""
     format = replace(
         detect(tokenizer.chat_template, tokenizer.special_tokens),
         takes_system=tokenizer.takes_system,
