@@ -134,7 +134,8 @@ def test_disabled_features_are_no_sources() -> None:
     }
     assert found["plain"] == {"sampled"}
     assert found["leaps"] == {"sampled", "held", "leapt"}
-    assert found["drafts"] == {"sampled", "drafted"}
+    # Sequences launched ahead have no drafts.
+    assert found["drafts"] == ({"sampled"} if harness.OVERLAP else {"sampled", "drafted"})
 
 
 def test_held_tokens_are_of_bytes_that_were_forced() -> None:
