@@ -14,12 +14,12 @@ that read everything: the engine gives back what is out of the window (see ``cor
 from __future__ import annotations
 
 import math
+import mmap
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -252,7 +252,8 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     if device.type != "cpu":
         size = (*shape[:-1], shape[-1] * dtype.itemsize)  # not all types can be filled everywhere
         return torch.zeros(size, dtype=torch.uint8, device=device).view(dtype)
-    # torch writes its zeros, which takes a second for every few gigabytes; numpy asks the
-    # system for pages that are zero already.
-    memory = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-    return torch.from_numpy(memory).view(dtype).view(shape)
+    # Fresh pages are zero. torch writes its zeros, a second for every few gigabytes, and freed
+    # memory, which an allocator returns for shapes like these, is in use already.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=flags)
+    return torch.frombuffer(pages, dtype=dtype).view(shape)

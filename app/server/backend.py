@@ -24,7 +24,12 @@ from app.core.verbatim import Document
 from app.core.version import version_of
 from app.demo import smollm2
 from app.engine import Engine as TokenEngine
-from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS, importing
+from app.server.interpreter import (
+    OVERLAPPED_SECONDS,
+    SERIAL_SECONDS,
+    importing,
+    return_freed_memory,
+)
 from app.server.settings import Settings
 from app.serving.adapters import Slots
 from app.serving.worker import Engine
@@ -95,12 +100,17 @@ def load_backend(
         from transformers.utils import logging as library_log
 
         from app.core.kernels import telling_compilations
+        from app.model.lean_imports import leave_out
+
+        leave_out(distributed=settings.tensor_parallel == 1)
         from app.model import composition  # noqa: F401
 
         library_log.disable_default_handler()  # its messages go to our log instead
         library_log.enable_propagation()
     with telling_compilations(progress):
-        return _load(settings, observer, progress)
+        backend = _load(settings, observer, progress)
+    return_freed_memory()
+    return backend
 
 
 def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:

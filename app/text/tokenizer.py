@@ -32,10 +32,9 @@ class HfTokenizer:
     """A fast Hugging Face tokenizer, for prompts and for re-tokenizing answers. Thread-safe."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        own_json = tokenizer_json(tokenizer)
+        self._answers = FastTokenizer.from_str(tokenizer_json(tokenizer))
         self.hf = tokenizer
-        self._prompts = FastTokenizer.from_str(own_json)
-        self._answers = FastTokenizer.from_str(own_json)
+        self._prompts: FastTokenizer = tokenizer.backend_tokenizer
         for own in (self._prompts, self._answers):
             own.no_truncation()
             own.no_padding()

@@ -1,4 +1,4 @@
-"""``python -m tests.answer.schema_prompt_tokens FOLDER [NAME...]``: tokens of a schema in the prompt.
+"""``python -m tests.answer.schema_prompt_tokens FOLDER [NAME...]``: tokens of schemas in prompts.
 
 For each chat template of a folder: the role of the message with the schema, the tokens of a prompt
 without and with it, and the length of the prefix shared with a prompt for another user message.

@@ -42,7 +42,6 @@ from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 from app.model.layers.architecture import check_config, remove_batch_effects
 from app.model.parallel.group import Group
-from app.model.parallel.shares import share
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +61,8 @@ def language_part(
     """
     model = keep_language_part(model, apart)
     if group is not None:
+        from app.model.parallel.shares import share  # imports DTensor
+
         share(model, group)
     if model.device != device:  # some quantised models refuse to be moved, even to where they are
         model.to(device)  # type: ignore[arg-type]

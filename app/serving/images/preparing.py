@@ -10,8 +10,11 @@ import functools
 import torch
 
 from app.core.images import ImageJob, ImageProcessor, PreparedImage, ReadingLimits
-from app.model.vision import load_image_processor
+from app.model.lean_imports import leave_out
 from app.serving.images.reading import read_image
+
+leave_out(distributed=True)
+from app.model.vision import load_image_processor  # noqa: E402
 
 
 def prepare_image(job: ImageJob, model: str, limits: ReadingLimits) -> PreparedImage:
