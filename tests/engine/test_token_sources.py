@@ -12,6 +12,7 @@ from app.answer.choice import OriginReader
 from app.core.events import OriginToken, TokenChunk
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
+from tests.engine import harness
 from tests.engine.harness import (
     GREEDY,
     LANGUAGES,
