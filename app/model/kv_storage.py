@@ -13,6 +13,7 @@ that read everything: the engine gives back what is out of the window (see ``cor
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 from bisect import bisect_right
@@ -256,4 +257,6 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     # memory, which an allocator returns for shapes like these, is in use already.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=flags)
+    with contextlib.suppress(AttributeError, OSError):  # a system without huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(pages, dtype=dtype).view(shape)
