@@ -17,8 +17,6 @@ from app.core.specs import JsonObject, JsonSchema
 from tests.http.harness import CHAT, application, chat, listening, sdk_of
 from tests.serving.fakes import Bench, FakeEngine, until
 
-HI = [{"role": "user", "content": "hi"}]
-
 
 class Person(BaseModel):
     name: str

@@ -136,7 +136,7 @@ async def test_a_max_tokens_that_is_clipped_takes_it_no_room() -> None:
     assert bench.engine.added[0].max_tokens == 1000 - len(bench.engine.added[0].prompt)
 
 
-async def test_passages_that_are_quoted_hold_nothing_of_it() -> None:
+async def test_the_schema_in_the_prompt_has_no_x_verbatim() -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"type": "string", "x-verbatim": "messages[0]"}},

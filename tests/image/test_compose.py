@@ -11,11 +11,8 @@ import yaml
 
 from app.server.serve import FLUSH_SECONDS
 from app.server.settings import Settings
-from tests.image.dockerfile import read_dockerfile
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-IMAGE = read_dockerfile(REPOSITORY / "Dockerfile")
-GRAFANA = REPOSITORY / "docker" / "grafana"
 
 
 def read(path: str) -> Any:

@@ -11,8 +11,6 @@ from app.core.errors import InvalidRequest
 from app.demo import MODEL_PATH
 from app.text import HfTokenizer
 
-WRITTEN = "written"
-
 
 @pytest.fixture
 def tokenizer() -> HfTokenizer:

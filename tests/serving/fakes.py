@@ -48,12 +48,13 @@ from app.serving.worker import EngineWorker
 from tests.fakes import ByteVocabulary
 
 PLAIN = detect(None, ())
+"""The format of a template without tools."""
 GRAPH = {
     "whole": False, "width": 1.0, "height": 1.0, "forced_share": 0.0,
     "states": [], "ways": [], "boxes": [], "routes": [],
 }  # fmt: skip
+"""An empty graph."""
 WALK = {"steps": [], "kept": 0, "at": "s0", "complete": False, "accepted": 0, "state": "0.0.0"}
-"""``PLAIN``: the format of a template without tools. ``GRAPH``, ``WALK``: empty results."""
 
 Script = Callable[[EngineRequest], Sequence[bytes]]
 

@@ -191,7 +191,7 @@ register(
 )
 
 
-@check("responses", "responses: a call and its result go on from the response that was kept")
+@check("responses", "responses: previous_response_id, after a call and its result")
 async def _() -> None:
     saved: list[Contact] = []
     result = await Runner.run(

@@ -122,7 +122,7 @@ check("stream", "create({stream: true}), with usage", async () => {
   assert.equal(usage.total_tokens, whole.usage.total_tokens);
 });
 
-check("stream", "values as they become whole, also beside stream()", async () => {
+check("stream", "stream_options.fields: each completed value, also with stream()", async () => {
   const body = { model, messages: CONTACT, response_format: contactFormat, temperature };
   const stream_options = { fields: true };
   const told = {};

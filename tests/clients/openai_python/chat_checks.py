@@ -137,7 +137,7 @@ def _() -> None:
     assert usage.total_tokens == whole.usage.total_tokens
 
 
-@check("stream", "values as they become whole, also beside stream()")
+@check("stream", "stream_options.fields: each completed value, also with stream()")
 def _() -> None:
     extra = {"stream_options": {"fields": True}}
     told, text = {}, ""
@@ -200,7 +200,7 @@ async def _() -> None:
     assert isinstance(final.choices[0].message.parsed, Review)
 
 
-@check("stream", "left in the middle")
+@check("stream", "closed after the first chunk")
 def _() -> None:
     with chat.create(model=MODEL, messages=CONTACT, stream=True) as stream:
         next(iter(stream))

@@ -52,6 +52,6 @@ def _() -> None:
     assert error.code == "context_length_exceeded"
 
 
-@check("errors", "the same in a stream, before it starts")
+@check("errors", "a wrong value with stream=True is a 400, before the stream starts")
 def _() -> None:
     refused(openai.BadRequestError, stream=True, response_format={"type": "nonsense"})

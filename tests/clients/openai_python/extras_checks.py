@@ -63,7 +63,7 @@ def _() -> None:
         assert constrained(response_format=each).startswith("Stars: ")
 
 
-@check("constraints", "two at once are a 400")
+@check("constraints", "two constraints at once are a 400")
 def _() -> None:
     refused = None
     try:

@@ -51,7 +51,7 @@ def _() -> None:
     assert response.output_parsed == CARD
 
 
-@check("images", "what is no picture is a 400 that names the part, not retried")
+@check("images", "an invalid image is a 400 that names the part, not retried")
 def _() -> None:
     error = refused(
         openai.BadRequestError, messages=image_messages("data:image/png;base64,bm8gcGljdHVyZQ==")

@@ -59,7 +59,7 @@ def _() -> None:
     assert client.responses.create(model=MODEL, input=history, max_output_tokens=30).output
 
 
-@check("responses", "previous_response_id is refused by name")
+@check("responses", "an unknown previous_response_id is a 400 that names it")
 def _() -> None:
     refused = None
     try:

@@ -21,7 +21,6 @@ class NoGpu:
 
 driver.set_active(NoGpu())
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-told = []
 first, second = KernelCompilations(), KernelCompilations()
 first.watch()
 second.watch()
