@@ -53,7 +53,7 @@ class Origins:
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds
 class AnswerUsage:
-    """Counts for one answer so far, in tokens unless said otherwise."""
+    """Counts for one answer so far, in tokens unless said otherwise; ``sum`` adds all of them."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0

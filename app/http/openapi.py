@@ -36,7 +36,7 @@ _REFERENCE = "#/components/schemas/{model}"
 class Shape(BaseModel):
     """Part of an answer, for the document only: answers are written as bytes.
 
-    It has no other fields than these, and fields without a default are always present.
+    It has no other fields than these. A field may be missing if it has a default.
     """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())

@@ -8,7 +8,7 @@ families   the formats of this kind, and how the templates of each are recognise
 template   analysis of a chat template, from its Jinja text or by rendering
 
 ``harmony``, ``parameters`` and ``literals`` hold one family each. A further format is
-some lines in ``families``, or a module of its own and a line in ``chat.TOOL_FORMATS``.
+some lines in ``families``, or a module of its own and a line in ``chat.DETECTORS``.
 """
 
 from app.answer.formats.calls import ToolFormat

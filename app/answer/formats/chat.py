@@ -34,7 +34,7 @@ from app.answer.formats.template import Template
 from app.core.arguments import Parameters
 from app.core.literals import Literals
 
-TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (
+DETECTORS: tuple[Callable[[str], ToolFormat | None], ...] = (
     harmony,
     literals,
     parameters,
@@ -100,7 +100,7 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     parsed = Template(text)
     variables = parsed.variables
     shows_tools, writes_calls = "tools" in variables, parsed.writes_calls
-    tools = next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN)
+    tools = next(filter(None, (known(text) for known in DETECTORS)), PLAIN)
     spellable = isinstance(tools, SpelledCalls) and not isinstance(tools.notation, Parameters)
     if not (shows_tools and writes_calls) and not spellable:
         tools = PLAIN  # the server cannot write calls of such a format itself

@@ -233,7 +233,7 @@ def llama(template: str) -> SpelledCalls | None:
     return LLAMA if has_marks and has_json else None
 
 
-# Calls that each stand between marks of their own, as an object or after their names
+# Calls between marks, as an object or after their names
 
 MINIMAX_M1 = SpelledCalls(
     name="minimax m1",
@@ -294,6 +294,7 @@ _MARKED = (
     (("<function_call> ",), GRANITE_20B),
     (("'<function=' + ", "+ '</function>'"), FUNCTIONARY_3_1),
 )
+"""Substrings of a template's source, all required; tried after all other detectors."""
 
 
 def marked(template: str) -> SpelledCalls | None:

@@ -19,12 +19,12 @@ from app.core.literals import Literals
 from app.core.specs import Regex
 
 _FIELD = re.compile(r"\$(name|arguments|id)")
-_TAG = "<"
+_FIRST_OF_ARGUMENTS = "<"
 """First character of the arguments in notations that need no text between name and arguments."""
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 """Possible special tokens. Marks of other shapes have to be added here, or they could not be
 generated as tokens."""
-_MARK_IN_TAGS = re.compile(r"｜[^｜<>\s]+｜(?!>)")
+_DEEPSEEK_MARK = re.compile(r"｜[^｜<>\s]+｜(?!>)")
 """DeepSeek's special tokens."""
 
 
@@ -33,6 +33,8 @@ class SpelledCalls:
     """A ``ToolFormat`` that is defined by how a call is spelled::
 
     begin  CALL  separator  CALL ...  end
+
+    Marks of a list are ``begin`` and ``end``, marks of each call are part of ``call``.
     """
 
     name: str
@@ -106,7 +108,7 @@ class SpelledCalls:
         elif self.notation is not None:
             texts += [self.notation.before, *self.notation.betweens(), self.notation.after]
         text = "\n".join(texts)
-        return [*_MARK.findall(text), *_MARK_IN_TAGS.findall(text)]
+        return [*_MARK.findall(text), *_DEEPSEEK_MARK.findall(text)]
 
     def spelled(self, calls: Iterable[Mapping[str, str]]) -> str:
         """Calls, each with its ``name`` and ``arguments``."""
@@ -205,7 +207,7 @@ class SpelledReader:
         elif part == "arguments":
             whole = self._read_arguments()
         else:
-            whole = self._read_field(part, until=self._parts[self._at + 1] or _TAG)
+            whole = self._read_field(part, until=self._parts[self._at + 1] or _FIRST_OF_ARGUMENTS)
         if whole:
             self._at += 1
         return whole

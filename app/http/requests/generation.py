@@ -35,7 +35,7 @@ class StreamOptions(Wire):
     """Padding against traffic analysis, which this server never sends."""
 
     include_usage: bool = False
-    """Send a chunk with the usage after the last chunk of choices; some APIs always report it."""
+    """Send a chunk with the usage after the last one; Responses and Messages always report it."""
     continuous_usage_stats: bool = False
     fields: bool = False
     """Extension: report each value of a JSON answer once complete; see docs/requests.md."""

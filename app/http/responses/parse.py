@@ -278,7 +278,7 @@ class ReasoningOptions(ReasoningFields):
     """Summaries are not supported: the reasoning itself is shown."""
 
 
-Label = Annotated[str, Field(max_length=1024)]
+ClientId = Annotated[str, Field(max_length=1024)]
 
 
 class ConversationFields(Body):
@@ -327,9 +327,9 @@ class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
         ]
         | None
     ) = None
-    user: Label | None = None
-    safety_identifier: Label | None = None
-    prompt_cache_key: Label | None = None
+    user: ClientId | None = None
+    safety_identifier: ClientId | None = None
+    prompt_cache_key: ClientId | None = None
 
 
 LOGPROBS = "message.output_text.logprobs"
