@@ -1,7 +1,7 @@
 """MaskBench: ``python -m tests.conformance.maskbench [DATA] [--count N] [--engines NAME...]``.
 
 Every engine compiles every schema and follows each of its instances, as ``json.dumps`` writes it,
-token by token: each token must be in the mask, and the answer may end after the last. An engine
+token by token: is each token in the mask, and may the answer end after the last one? An engine
 passes a schema if it compiles it, accepts all valid instances and rejects all invalid ones. The
 engines take turns on a schema inside one process. ``--no-masks`` only builds our language and tries
 the instances by bytes (also with their keys in another order). In both modes, random texts of our

@@ -230,7 +230,7 @@ def test_a_schema_may_want_a_value_drawn_as_a_whole() -> None:
     assert not after(an_object(b={"enum": ["a", "c"]}), "").has_exact_choices
 
 
-def test_an_x_choice_without_a_finite_set_is_refused() -> None:
+def test_an_unsupported_or_invalid_x_choice_is_refused() -> None:
     with pytest.raises(UnsupportedSchema, match="x-choice"):
         after(an_object(a={"type": "string", "x-choice": "exact"}), "")
     with pytest.raises(UnsupportedSchema, match="x-choice"):

@@ -262,7 +262,7 @@ def test_equal_composites_have_one_cache_key_and_different_ones_have_not() -> No
         (Repeated(Repeated(FixedText("a"), ",", 0, 1_000), "", 0, 1_000), ConstraintTooComplex),
     ],
 )
-def test_impossible_parts_are_refused(part: Part, error: type[Exception]) -> None:
+def test_invalid_empty_and_huge_parts_are_refused(part: Part, error: type[Exception]) -> None:
     with pytest.raises(error):
         compile_program(Composite(part))
 

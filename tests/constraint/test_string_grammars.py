@@ -126,7 +126,7 @@ def test_a_grammar_is_allowed_beside_other_values() -> None:
         (string("start: %json {}"), "/x-grammar"),
     ],
 )
-def test_a_place_where_x_grammar_is_not_enforced_is_refused(
+def test_x_grammar_is_refused_where_it_cannot_be_enforced(
     schema: dict[str, Any], pointer: str
 ) -> None:
     with pytest.raises(UnsupportedSchema) as refused:

@@ -142,7 +142,7 @@ async def test_white_space_options_choose_a_form_that_they_admit(
          "structured_outputs.structural_tag.structures[0].begin"),
     ],
 )  # fmt: skip
-async def test_an_error_names_the_field_of_a_constraint(fields: dict[str, Any], param: str) -> None:
+async def test_an_invalid_constraint_field_is_named(fields: dict[str, Any], param: str) -> None:
     assert (await refused(**fields))[0] == param
 
 

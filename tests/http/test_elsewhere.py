@@ -67,7 +67,7 @@ async def test_ollama_s_clients_read_where_to_ask_instead(
     assert here in message
 
 
-async def test_an_unknown_path_is_a_404() -> None:
+async def test_the_error_for_an_unknown_path_names_it() -> None:
     async with client_of(Bench()) as client:
         answer = await client.get("/v1/nothing")
     assert answer.json()["error"]["message"] == "there is nothing at GET /v1/nothing"

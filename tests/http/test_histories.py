@@ -111,7 +111,7 @@ async def test_a_text_block_has_nothing_that_is_empty() -> None:
         ({"thinking": {"type": "auto"}}, None),
     ],
 )  # fmt: skip
-async def test_disabled_thinking_is_accepted_without_reasoning(
+async def test_disabled_thinking_is_accepted_by_a_model_that_does_not_reason(
     path: str, fields: dict[str, Any], named: str | None
 ) -> None:
     bench = Bench()

@@ -252,7 +252,7 @@ async def test_messages_of_other_roles_have_no_images_in_chats(server: Seeing, r
             "messages[0].content[0]"),
     ],
 )  # fmt: skip
-async def test_other_roles_have_no_images_in_other_apis(
+async def test_system_and_assistant_messages_have_no_images_in_other_apis(
     server: Seeing, path: str, body: dict[str, Any], param: str
 ) -> None:
     assert (await server.refusal(path, body))["param"] == param
@@ -305,7 +305,7 @@ async def test_other_roles_have_no_images_in_other_apis(
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
-async def test_an_invalid_image_is_refused_by_its_position(
+async def test_an_invalid_image_is_refused_with_its_position(
     server: Seeing, path: str, body: dict[str, Any], param: str, says: str
 ) -> None:
     error = await server.refusal(path, body)

@@ -286,7 +286,7 @@ PDF = {"type": "document", "source": {"type": "url", "url": "http://x"}}
     ],
     ids=str,
 )  # fmt: skip
-async def test_an_unsupported_request_is_refused_by_field(
+async def test_an_unsupported_request_is_refused_with_its_field(
     fields: dict[str, Any], param: str, says: str
 ) -> None:
     found, message = await refusal_of(writing("x"), **fields)

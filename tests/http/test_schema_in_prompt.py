@@ -91,7 +91,7 @@ async def test_messages_count_them_ahead() -> None:
         ({"response_format": {"type": "json_object", "schema": SCHEMA}}, "auto", Bench, True),
     ],
 )
-async def test_the_prompt_has_the_schema(fields: Any, server: str, bench: Any, told: bool) -> None:
+async def test_when_the_schema_is_shown(fields: Any, server: str, bench: Any, told: bool) -> None:
     here = bench()
     response = await asked(here, chat(**fields), server=server)
     assert response.status_code == 200, response.text

@@ -246,7 +246,7 @@ def test_json_inside_tags_has_the_white_space_that_was_asked_for() -> None:
         ({"type": "dispatch", "rules": [["", TEXT]]}, "rules[0][0]"),
     ],
 )
-def test_an_unsupported_format_is_refused_by_its_position(form: Any, place: str) -> None:
+def test_an_invalid_format_is_refused_with_its_position(form: Any, place: str) -> None:
     with pytest.raises(InvalidRequest) as refusal:
         structure({"format": form}, "spaced", Ignored())
     assert refusal.value.param == f"structural_tag.format.{place}"
@@ -273,7 +273,7 @@ def test_an_unsupported_format_is_refused_by_its_position(form: Any, place: str)
         ({"format": [TEXT]}, "structural_tag.format"),
     ],
 )
-def test_an_invalid_structural_tag_is_refused_by_its_position(value: Any, place: str) -> None:
+def test_an_invalid_structural_tag_is_refused_with_its_position(value: Any, place: str) -> None:
     with pytest.raises(InvalidRequest) as refusal:
         structure(value, "spaced", Ignored())
     assert refusal.value.param == place

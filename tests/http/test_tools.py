@@ -257,7 +257,7 @@ async def test_a_conversation_with_calls_goes_back_to_the_template() -> None:
         ({"messages": [{**HI, "tool_calls": []}, {"role": "assistant"}]}, "messages[1].content"),
     ],
 )
-async def test_the_error_names_the_field_of_a_bad_tool(fields: dict[str, Any], param: str) -> None:
+async def test_errors_of_tools_and_calls_name_the_field(fields: dict[str, Any], param: str) -> None:
     assert (await refused(**fields))[0] == param
 
 

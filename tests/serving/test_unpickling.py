@@ -36,7 +36,7 @@ def test_a_pause_is_bounded_however_long_the_work_took() -> None:
     assert max(pauses) < 0.1
 
 
-def test_garbage_collection_pauses_meanwhile_and_the_value_is_frozen() -> None:
+def test_garbage_collection_pauses_while_reading_and_the_value_is_frozen() -> None:
     running: list[bool] = []
     ticks = count()
     frozen = gc.get_freeze_count()

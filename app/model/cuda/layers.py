@@ -97,7 +97,7 @@ class _Between:
         self._left = (hidden, normed)
 
     def take(self, hidden: Tensor, norm: Norm) -> Tensor:
-        """The norm of ``hidden`` [1, T, H], as [T, H]. Drops the stored tensors."""
+        """``hidden`` [1, T, H] after ``norm``, as [T, H]. Drops the stored tensors."""
         left, self._left = self._left, None
         if left is not None and left[0] is hidden:
             return left[1]

@@ -25,7 +25,7 @@ def test_no_bit_of_an_answer_depends_on_batches_chunks_drafts_or_cache_contents(
 
 
 @FITS
-def test_no_bit_depends_on_them_with_enums_quotes_and_unique_items(tmp_path: Path) -> None:
+def test_no_bit_depends_on_batches_for_enums_quotes_and_unique_items(tmp_path: Path) -> None:
     outcome = compare(make_runner(tmp_path), 12, number=1, longest=40, constraints=schemas())
     assert outcome.differ == 0
     assert outcome.rows > 200

@@ -206,7 +206,7 @@ def test_rows_do_not_depend_on_each_other_where_that_is_asked_for(tmp_path: Path
     for name in ("int8", "int4"):
         runner = loaded(
             tmp_path, "qwen3, tied", name, batch_invariant=True, block_size=4
-        )  # includes the check
+        )  # loading includes the self-check of batch invariance
         assert runner.description.batch_invariant
 
 

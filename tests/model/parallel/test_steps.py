@@ -22,7 +22,7 @@ AHEAD = planned([Span([0], 2, [[0]], drawn_by=1)], [(0, 0)])
 
 
 @pytest.mark.parametrize(("plan", "handed_out"), [(KNOWN, None), (AHEAD, [7, 8, 9])])
-def test_token_ids_drawn_on_the_device_reach_the_other_ranks(
+def test_token_ids_drawn_on_the_device_reach_the_other_ranks_if_a_step_reads_them(
     plan: Sequence[Span], handed_out: list[int] | None
 ) -> None:
     sent: list[bytes] = []

@@ -24,7 +24,7 @@ from tests.model.reach.trial import Outcome, attempt
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model.reach", description=__doc__)
     parser.add_argument("kinds", nargs="*", help="kinds to try and print; by default all")
-    parser.add_argument("--check", action="store_true", help="compare popular kinds with the page")
+    parser.add_argument("--check", action="store_true", help="try popular kinds and check the page")
     arguments = parser.parse_args()
     logging.set_verbosity_error()
     kinds = arguments.kinds or (POPULAR if arguments.check else every_kind())

@@ -175,14 +175,14 @@ def _activate(
 
 
 def rms_norm(hidden: Tensor, norm: Norm) -> Tensor:
-    """The norm of ``hidden`` [T, H]. One launch."""
+    """``hidden`` [T, H] after ``norm``. One launch."""
     out = torch.empty_like(hidden)
     _launch_norm(hidden, None, None, norm, hidden, out)
     return out
 
 
 def add_norm(hidden: Tensor, added: Tensor, post: Norm | None, norm: Norm) -> tuple[Tensor, Tensor]:
-    """The sum ``hidden + added``, and its norm; both [T, H]. One launch.
+    """The sum ``hidden + added``, and the sum after ``norm``; both [T, H]. One launch.
 
     ``post`` is a norm applied to ``added`` before the sum (Gemma 2 and 3); None: no norm.
     """

@@ -47,7 +47,7 @@ class Tiling:
     depth: int
     """Depth of a tile."""
     shares: int
-    """Programs that share the depth of one tile."""
+    """Programs that split the depth between them, for one tile of the result."""
     stages: int
     """Tiles in the pipeline of loads; no effect on the result."""
 

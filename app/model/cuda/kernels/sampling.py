@@ -155,7 +155,7 @@ def _weight(values: tl.tensor, ceiling: tl.tensor, sharpness: tl.tensor) -> tl.t
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _arrival(key: tl.tensor, place: tl.tensor, weights: tl.tensor) -> tl.tensor:
-    """Arrival times in the race for random numbers ``place``; infinity if the weight is 0."""
+    """Arrival times of competitors with indices ``place``; infinity if the weight is 0."""
     z = key.to(tl.uint64) + (place.to(tl.uint64) + 1) * _STEP
     z = (z ^ (z >> 30)) * _FIRST
     z = (z ^ (z >> 27)) * _SECOND
@@ -420,7 +420,7 @@ def race(
     ties_by_chunk: tl.tensor, times: tl.tensor, tokens: tl.tensor, WORDS: tl.constexpr,
     CHUNKS: tl.constexpr, ALIGNED: tl.constexpr, DROPPED: tl.constexpr, FILTERED: tl.constexpr,
 ) -> None:  # fmt: skip
-    """``times`` and ``tokens`` [jobs, chunks]: arrival of the first word, and its first token."""
+    """``times`` and ``tokens`` [jobs, chunks]: arrival of the winning word, and its winner."""
     job = tl.program_id(0)
     chunk = tl.program_id(1)
     sharpness = _double(tl.load(numbers + jobs_at + _SHARPNESS * jobs + job))
