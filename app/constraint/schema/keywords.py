@@ -48,7 +48,7 @@ VERBATIM = "x-verbatim"
 GRAMMAR = "x-grammar"
 """Extension: the string is a text of a grammar. See ``string_grammars``."""
 SOME_MEMBER = ("some", "member")
-"""The object has a member as this ``objects.SomeMember`` describes."""
+"""The object has a member as this ``shapes.SomeMember`` describes."""
 CASES = ("some", "case")
 """The object satisfies all nodes of one of these tuples of nodes, which speak of named members."""
 SOME_ITEM = ("some", "item")
@@ -69,7 +69,7 @@ _ASSERTIONS: dict[str, frozenset[Any]] = {
     | {CASES},
 }
 """Keywords that restrict values of one type."""
-BESIDE_NO_GRAMMAR = _ASSERTIONS["string"] - {GRAMMAR}
+NOT_BESIDE_GRAMMAR = _ASSERTIONS["string"] - {GRAMMAR}
 """Keywords that must not restrict a string that has a grammar."""
 
 _PARTS: tuple[Any, ...] = ("", "null", {}, [""])

@@ -34,7 +34,7 @@ Or a pointer to one name in ``required``, and "required": the name is no longer 
 """
 
 OURS = frozenset([VERBATIM, EXACT_CHOICE, GRAMMAR])
-"""Extensions, which are never dropped: clients write them on purpose."""
+"""Extensions, which are never dropped (``relaxation._widened`` keeps them, too)."""
 
 _EXCLUDING = frozenset(
     [

@@ -21,7 +21,7 @@ from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse_keyword
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import (
-    BESIDE_NO_GRAMMAR,
+    NOT_BESIDE_GRAMMAR,
     GRAMMAR,
     NOT_ENUM,
     NOT_FORMAT,
@@ -56,7 +56,7 @@ class _Lengths:
 
 
 @dataclass(slots=True)
-class _Facts:
+class _Restrictions:
     """Combined restrictions on a string, with patterns and formats as trees."""
 
     lengths: _Lengths
@@ -108,7 +108,7 @@ class Strings:
     @cached_method
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
-        if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(BESIDE_NO_GRAMMAR):
+        if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(NOT_BESIDE_GRAMMAR):
             derived = self._grammars.content(nodes[0])
             if derived is not None:
                 return self._text.quoted(derived)
@@ -135,7 +135,7 @@ class Strings:
     def bare(self, nodes: Goal, excluded: Sequence[Expression]) -> Expression:
         """The strings that satisfy ``nodes`` as they are, in UTF-8, but those ``excluded``."""
         text = None
-        if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(BESIDE_NO_GRAMMAR):
+        if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(NOT_BESIDE_GRAMMAR):
             text = StringGrammars(self._text, as_it_stands(self._pool)).content(nodes[0])
             if text is not None and not self._pool.regular[text]:
                 reason = "recursive grammars are not supported in strings without quotes"
@@ -152,7 +152,7 @@ class Strings:
         texts = self._pool.one_of(map(self._text.spelled, values))
         facts = self._facts(nodes)
         if facts.verbatim is not None:
-            free = _Facts(_Lengths(0, None), verbatim=facts.verbatim, source=facts.source)
+            free = _Restrictions(_Lengths(0, None), verbatim=facts.verbatim, source=facts.source)
             texts = self._pool.intersect((self._hole(free, facts.verbatim), texts))
         return self._text.quoted(texts)
 
@@ -200,7 +200,7 @@ class Strings:
     @cached_method
     def _checks(
         self, nodes: Goal, loose: bool
-    ) -> tuple[_Facts, list[Expression], list[Expression]]:
+    ) -> tuple[_Restrictions, list[Expression], list[Expression]]:
         """Facts, and the expressions that a value's UTF-8 must match and must not match."""
         facts, raw = self._facts(nodes), self._raw
         if loose:
@@ -213,7 +213,7 @@ class Strings:
 
     def _language(
         self,
-        facts: _Facts,
+        facts: _Restrictions,
         spelling: Lowering,
         spell: Callable[[str], bytes] | None = None,
     ) -> Expression:
@@ -248,8 +248,8 @@ class Strings:
         row = self._derivatives.row(expression)
         return next((e for bits, e in row if bits >> byte & 1), self._pool.empty)
 
-    def _facts(self, nodes: Goal) -> _Facts:
-        facts = _Facts(_Lengths(*counts(nodes, "minLength", "maxLength")))
+    def _facts(self, nodes: Goal) -> _Restrictions:
+        facts = _Restrictions(_Lengths(*counts(nodes, "minLength", "maxLength")))
         beside = any(strict_format(node.schema.get("format", "")) for node in nodes)
         for node in nodes:
             schema = node.schema
@@ -275,7 +275,7 @@ class Strings:
             facts.not_values.update(value for value in not_values if isinstance(value, str))
         return facts
 
-    def _hole(self, facts: _Facts, node: Node) -> Expression:
+    def _hole(self, facts: _Restrictions, node: Node) -> Expression:
         """The contents that are quotes from the prompt: a hole for a document to fill."""
         low, high = facts.lengths.low, facts.lengths.high
         free = self._language(facts, self._once)
