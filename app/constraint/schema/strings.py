@@ -21,8 +21,8 @@ from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse_keyword
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import (
-    NOT_BESIDE_GRAMMAR,
     GRAMMAR,
+    NOT_BESIDE_GRAMMAR,
     NOT_ENUM,
     NOT_FORMAT,
     NOT_PATTERN,
