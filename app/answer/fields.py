@@ -100,11 +100,10 @@ class ValueScanner(JsonWalk):
 
     def push(self, data: bytes) -> list[FieldValue]:
         """The values that ``data`` completes, in the order of their ends."""
-        at = self._passed + len(self._kept)
+        start = self._passed + len(self._kept)
         self._kept += data
-        for byte in data:
+        for at, byte in enumerate(data, start):
             self._push(at, byte)
-            at += 1
         if len(self._kept) > LARGEST:
             excess = len(self._kept) - LARGEST
             del self._kept[:excess]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.answer.formats.chat import ChatFormat
 from app.core.text import SEAM
 
 IMAGE_MARK = "\udfff"
@@ -65,20 +66,17 @@ def results_first(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     return [*placed, {"role": "user", "content": marks}] if marks else placed
 
 
-def as_templates_take_it(
-    content: str, *, marker: str, takes_text: bool, takes_images: bool
-) -> str | list[Mapping[str, Any]]:
+def as_templates_take_it(content: str, format: ChatFormat) -> str | list[Mapping[str, Any]]:
     """A message's content in the form of its chat template.
 
-    ``takes_text``: a content may be a text; else it has to be a list of parts. ``takes_images``:
-    the template writes image parts; else ``marker`` stands for them in the text. A ``marker`` in
-    the client's own text is split by a seam, so that it stays text.
+    An ``image_marker`` in the client's own text is split by a seam, so that it stays text.
     """
+    marker = format.image_marker
     if len(marker) > 1:
         content = content.replace(marker, f"{marker[0]}{SEAM}{marker[1:]}")
-    if not takes_images:
+    if not format.takes_images:
         content = content.replace(IMAGE_MARK, f"{marker}\n")
-    if takes_text and IMAGE_MARK not in content:
+    if format.takes_text and IMAGE_MARK not in content:
         return content
     parts: list[Mapping[str, Any]] = []
     for number, text in enumerate(content.split(IMAGE_MARK)):

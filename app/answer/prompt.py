@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -229,17 +228,13 @@ def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_form(messages: Sequence[Mapping[str, Any]], format: ChatFormat) -> list[dict[str, Any]]:
     """``messages`` with their contents as the template takes them."""
-    placed = functools.partial(
-        as_templates_take_it,
-        marker=format.image_marker,
-        takes_text=format.takes_text,
-        takes_images=format.takes_images,
-    )
-    return [
-        {**each, "content": placed(content) if isinstance(content, str) else content}
-        for each in messages
-        for content in [each["content"]]  # a list if reasoning is in it; then without images
-    ]
+    written = []
+    for each in messages:
+        content = each["content"]
+        if isinstance(content, str):  # else reasoning is in it, and no image
+            content = as_templates_take_it(content, format)
+        written.append({**each, "content": content})
+    return written
 
 
 def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:

@@ -17,7 +17,7 @@ from app.answer.formats.calls import CallsReader
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import NEWLINES_BEFORE_ANSWER
 from app.answer.incoming import Incoming, Utf8Decoder
-from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning, TextPiece
+from app.answer.pieces import CallEnd, CallStart, Content, Reasoning, TextPiece
 from app.answer.prompt import Opening
 from app.answer.tools import ToolUse
 
@@ -277,7 +277,7 @@ class AnswerLocator:
         self._content = content
         self._decoder = Utf8Decoder()
         self._starts: list[int] = []
-        self._outside = 0
+        self.outside = 0
 
     def push(self, data: bytes) -> None:
         bytes_before = self._decoder.bytes_before
@@ -289,9 +289,7 @@ class AnswerLocator:
                 case CallStart(in_json=True):  # its end is where the arguments begin
                     self._starts.append(bytes_before(piece.end))
                 case Reasoning() | CallEnd():
-                    self._outside = bytes_before(piece.end)
-                case Content() | CallStart() | CallArguments():
-                    pass
+                    self.outside = bytes_before(piece.end)
         content = self._reader.content_next if self._content else None
         if content is not None:
             self._content = False
@@ -299,7 +297,3 @@ class AnswerLocator:
 
     def next_value(self, start: int) -> int | None:
         return next((each for each in self._starts if each >= start), None)
-
-    @property
-    def outside(self) -> int:
-        return self._outside

@@ -36,9 +36,6 @@ class Draft:
     tokens: tuple[int, ...] = ()
     sources: tuple[Source, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
     def cut(self, most: int) -> Draft:
         """The first ``most`` tokens, without leapt ones at the end that no draw would follow."""
         length = min(len(self.tokens), max(0, most))

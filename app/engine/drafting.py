@@ -59,8 +59,7 @@ class Drafter:
         self._spelling = leaper.spelling
         self._leaper = leaper
         self._config = config
-        self._learned: WeakKeyDictionary[Constraint, dict[str, DraftStatistics]]
-        self._learned = WeakKeyDictionary()
+        self._learned = WeakKeyDictionary[Constraint, dict[str, DraftStatistics]]()
         """By constraint and scope."""
 
     def statistics(self, request: EngineRequest) -> DraftStatistics | None:

@@ -170,8 +170,7 @@ class FairQueue(Generic[T]):
             self._turns += 1
             self._leave(item)
         overdue, found.passed = found.passed >= MOST_BEFORE, 0
-        for each in self._classes:
-            below = self._classes[each]
+        for each, below in self._classes.items():
             if each < level:
                 below.passed = below.passed + 1 if below.waits else 0
         return overdue

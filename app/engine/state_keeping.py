@@ -75,11 +75,8 @@ class StateKeeper:
         """
         sequence, pool = portion.sequence, self._pool
         kept, start, end = sequence.states, portion.start, portion.end
-        assert kept.end == start
-        newest = kept.newest
-        portion.state = EMPTY if newest is None else newest.slot
+        self.read(portion)
         if self._overwrites(sequence, end):
-            assert newest is not None
             last = kept.states.pop()
             last.position, last.planned = end, False
         else:

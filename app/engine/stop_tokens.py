@@ -160,13 +160,14 @@ def _useful(edit: Edit) -> Edit | None:
 
 
 class StopFinder:
-    """Looks for the first of ``stops`` (none of them empty) to appear in a growing text.
+    """Looks for the first of ``stops`` (one or more, none empty) to appear in a growing text.
 
     The first to *end* wins, and the longest of those that end together, as when reading byte by
     byte. So the result does not depend on how the text is split.
     """
 
     def __init__(self, stops: Sequence[bytes]) -> None:
+        assert stops, "nothing to look for"
         assert all(stops), "an empty stop string"
         self._stops = [_Stop(stop) for stop in stops]
         self.length = 0
@@ -180,10 +181,8 @@ class StopFinder:
         """Append ``data``; returns where to cut the text if a stop string ends in it.
 
         ``counts`` False: stop strings that end in ``data`` are ignored; they may begin there.
-        Costs O(len(data)) for each stop string; nothing without stop strings.
+        Costs O(len(data)) for each stop string.
         """
-        if not self._stops:
-            return None
         found = [
             (self.length + end, self.length + end - len(stop.text), stop.text)
             for stop in self._stops

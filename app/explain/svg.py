@@ -186,9 +186,6 @@ def _round(value: float) -> float:
     return round(value, 1)
 
 
-_FILLS = {True: "#444444", False: "#ffffff"}
-
-
 def dot_text(drawing: Drawing, title: str) -> str:
     """The graph for Graphviz, which lays it out itself; names are those of the SVG file.
 
@@ -202,10 +199,10 @@ def dot_text(drawing: Drawing, title: str) -> str:
     ]
     for number, state in enumerate(drawing.states):
         accepting = drawing.graph.nodes[number].accepting
-        shape = "doublecircle" if accepting else "circle"
+        shape, fill = ("doublecircle", "#444444") if accepting else ("circle", "#ffffff")
         lines.append(
             f'  s{number} [label="{number}", xlabel={_quoted(state.note)}, shape={shape}, '
-            f'fillcolor="{_FILLS[accepting]}"];'
+            f'fillcolor="{fill}"];'
         )
     for number, box in enumerate(drawing.boxes):
         target = f"s{box.target}"

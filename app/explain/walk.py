@@ -245,8 +245,6 @@ class Walker:
 
 def _common_origin(positions: list[_Position], arrivals: list[_Arrival]) -> _Arrival | None:
     """The one arrival from which all positions come, if there is one."""
-    if arrivals:
-        first = arrivals[0]
-        return first if len(arrivals) == 1 and all(p.origin is first for p in positions) else None
-    first = positions[0].origin
-    return first if all(position.origin is first for position in positions) else None
+    first = arrivals[0] if arrivals else positions[0].origin
+    is_common = len(arrivals) < 2 and all(position.origin is first for position in positions)
+    return first if is_common else None

@@ -31,7 +31,7 @@ from app.http.page import page_files
 from app.http.reports import HEADER as RELAXED
 from app.http.requests.wire import HEADER as IGNORED
 from app.serving.admission import Admission, Ticket
-from app.telemetry.watch import Telemetry
+from app.telemetry.watch import RequestWatch, Telemetry
 
 EXPOSED = (
     *("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry"),
@@ -80,7 +80,7 @@ class Edge:
         arrived, request_id = time.perf_counter(), secrets.token_hex(16)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
-        watch = None if self._telemetry is None else self._telemetry.begin(scope)
+        watch = None if self._telemetry is None else RequestWatch(self._telemetry, scope)
 
         async def receiving() -> Message:
             message = await receive()

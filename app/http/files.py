@@ -47,10 +47,6 @@ class FileObject(Shape):
     status_details: None
 
 
-def _stored(request: Request) -> Store:
-    return api_of(request).stored("files")
-
-
 router = APIRouter()
 _UPLOAD = describe("Upload a file", FileObject, errors=[400, 404, 413, 429, 503])
 _FIELDS: Json = {
@@ -95,13 +91,13 @@ async def upload(request: Request) -> Response:
 async def list_files(request: Request) -> dict[str, Any]:
     purpose, owner = request.query_params.get("purpose"), owner_of(request.scope)
     after, limit, order = paging(request, _MOST_LISTED, _MOST_LISTED)
-    store = _stored(request)
+    store = api_of(request).stored("files")
     found = await store.run(store.state.list_files, owner, purpose, after, limit + 1, order)
     return page([shown(row) for row in found], limit)
 
 
 async def _find(file_id: str, request: Request) -> tuple[Store, Mapping[str, Any]]:
-    store = _stored(request)
+    store = api_of(request).stored("files")
     found = await store.run(store.state.find_file, owner_of(request.scope), file_id)
     if found is None:
         raise NotKept(

@@ -112,10 +112,6 @@ async def page_file(request: Request) -> Response:
     assert folder is not None, "the routes are left out without a page"
     if (file := page_files(folder).get(request.scope["path"])) is None:
         raise HTTPException(404)
-    return _answer(file, request)
-
-
-def _answer(file: _File, request: Request) -> Response:
     found = _GZIP.search(request.headers.get("accept-encoding", ""))  # RFC 9110, section 12.5.3
     takes_gzip = found is not None and (found[1] is None or found[1].strip("0.") != "")
     zips = file.zipped is not None and takes_gzip

@@ -211,10 +211,7 @@ class EngineWorker:
 
     def cut_off(self) -> None:
         """End every request with ``ShutDown``, or ``EngineDied`` if the engine hangs."""
-        if self.stalled:
-            self._fail_all(lambda: EngineDied(CUT_OFF, retry_after=RETRY_SECONDS))
-        else:
-            self._fail_all(lambda: ShutDown(CUT_OFF, retry_after=RETRY_SECONDS))
+        self._fail_all(EngineDied if self.stalled else ShutDown, CUT_OFF)
 
     def lose(self, why: str) -> None:
         """Fail every request with ``EngineDied``: no step will end any more. Any thread may call.
@@ -223,14 +220,14 @@ class EngineWorker:
         """
         self._report_death(f": {why}")
 
-    def _fail_all(self, error: Callable[[], LeapjsonError]) -> None:
+    def _fail_all(self, kind: type[EngineDied | ShutDown], message: str) -> None:
         inboxes = dict.fromkeys(self._inboxes.values())
         self.abort(list(self._inboxes))
         for done in self._waiting:
             if not done.done():
-                done.set_exception(error())
+                done.set_exception(kind(message, retry_after=RETRY_SECONDS))
         for inbox in inboxes:
-            inbox.on_failure(error())
+            inbox.on_failure(kind(message, retry_after=RETRY_SECONDS))
 
     def _run(self) -> None:
         try:
@@ -320,4 +317,4 @@ class EngineWorker:
 
     def _die(self) -> None:
         self._dead = True
-        self._fail_all(lambda: EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS))
+        self._fail_all(EngineDied, DEATH_NOTICE)

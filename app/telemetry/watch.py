@@ -53,9 +53,6 @@ class Telemetry:
         self.traces = traces
         self.content = content
 
-    def begin(self, scope: Scope) -> RequestWatch:
-        return RequestWatch(self, scope)
-
 
 class RequestWatch:
     """One request, from its arrival to the end of its answer."""

@@ -80,13 +80,11 @@ class Bars:
             if self._running == 1:
                 self._bars.start()
         task = self._bars.add_task(_begun(name), total=of, unit=unit, now="")
-        started, done = time.monotonic(), False
+        started = time.monotonic()
         try:
             yield _Bar(self._bars, task, still=self._still)
-            done = True
+            self._leave_line(name, unit, task, time.monotonic() - started)
         finally:
-            if done:
-                self._leave_line(name, unit, task, time.monotonic() - started)
             self._bars.remove_task(task)
             with self._lock:
                 self._running -= 1

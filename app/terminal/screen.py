@@ -76,19 +76,13 @@ def paint_for(stream: TextIO) -> Paint:
     if os.environ.get("NO_COLOR") or not (stream.isatty() or os.environ.get("FORCE_COLOR")):
         return plain
     # Imported where it is needed: what writes into files and pipes starts quicker without it.
-    from rich.color import ColorSystem
-    from rich.console import Console
+    from rich.console import COLOR_SYSTEMS, Console
     from rich.style import Style
 
     name = Console(file=stream).color_system
     if name is None:
         return plain
-    system = {
-        "standard": ColorSystem.STANDARD,
-        "256": ColorSystem.EIGHT_BIT,
-        "truecolor": ColorSystem.TRUECOLOR,
-        "windows": ColorSystem.WINDOWS,
-    }[name]
+    system = COLOR_SYSTEMS[name]
 
     def paint(text: str, style: str) -> str:
         return Style.parse(style).render(text, color_system=system) if text else text

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.answer.formats.spelled import SpelledCalls
-from app.answer.formats.template import render
+from app.answer.formats.template import calls_of, render
 from app.core.literals import Literals
 
 _CALL = "$name($arguments)"
@@ -136,13 +136,5 @@ def takes_results_of_text(template: str) -> bool:
 
 def _rendered(template: str) -> str | None:
     """A conversation with calls, as the template writes it."""
-    calls = [
-        {
-            "id": f"abcdefgh{at}",
-            "type": "function",
-            "function": {"name": name, "arguments": arguments},
-        }
-        for at, (name, arguments) in enumerate(_CALLS)
-    ]
-    answer = {"role": "assistant", "content": "", "tool_calls": calls}
+    answer = {"role": "assistant", "content": "", "tool_calls": calls_of(_CALLS)}
     return render(template, [{"role": "user", "content": "Hello."}, answer])

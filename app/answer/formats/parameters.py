@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import starmap, takewhile
 from typing import Any
 
 from app.answer.formats.spelled import SpelledCalls
-from app.answer.formats.template import render
+from app.answer.formats.template import calls_of, render
 from app.core.arguments import Kind, Parameters, json_kind
 from app.core.literals import Literals
 
@@ -40,17 +41,9 @@ _MARK_BEGINS = re.compile(r"\s*<")
 _MARK = re.compile(r"<[^<>\s]+((?<=｜) \w+)?>")
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    name: str
-    arguments: dict[str, Any]
-
-
-_CALLS = (
-    _Call(_NAMES[0], _STRINGS | _OTHERS),
-    _Call(_NAMES[1], {}),
-    _Call(_NAMES[2], _STRINGS),
-)
+_Calls = tuple[tuple[str, Mapping[str, Any]], ...]
+"""Name and arguments of each."""
+_CALLS: _Calls = ((_NAMES[0], _STRINGS | _OTHERS), (_NAMES[1], {}), (_NAMES[2], _STRINGS))
 
 
 def parameters(template: str) -> SpelledCalls | None:
@@ -67,17 +60,10 @@ def parameters(template: str) -> SpelledCalls | None:
     return found[0]
 
 
-def _behind_text(template: str, calls: tuple[_Call, ...]) -> str | None:
+def _behind_text(template: str, calls: _Calls) -> str | None:
     answer: dict[str, Any] = {"role": "assistant", "content": _TEXT}
     if calls:
-        answer["tool_calls"] = [
-            {
-                "id": f"abcdefgh{at}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for at, call in enumerate(calls)
-        ]
+        answer["tool_calls"] = calls_of(calls)
     asked = [{"role": "user", "content": "Hello."}, answer, {"role": "user", "content": _NEXT}]
     rendered = render(template, asked)
     if rendered is None or rendered.count(_TEXT) != 1:
@@ -201,15 +187,15 @@ def _spelled(format: SpelledCalls, values: dict[str, str]) -> str:
     notation = format.notation
     assert isinstance(notation, Parameters)
 
-    def written(call: _Call) -> dict[str, str]:
+    def written(name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         texts = [
             notation.before
             + key
             + notation.between_of(json_kind(value))
             + values[key]
             + notation.after
-            for key, value in call.arguments.items()
+            for key, value in arguments.items()
         ]
-        return {"name": call.name, "arguments": "".join(texts) or notation.empty}
+        return {"name": name, "arguments": "".join(texts) or notation.empty}
 
-    return format.spelled(map(written, _CALLS))
+    return format.spelled(starmap(written, _CALLS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -81,6 +81,18 @@ def _is_member(node: nodes.Node | None, name: str) -> bool:
         case nodes.Getitem(arg=nodes.Const(value=value)):
             return bool(value == name)
     return False
+
+
+def calls_of(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """``tool_calls`` of a message, from the names of functions and their arguments."""
+    return [
+        {
+            "id": f"abcdefgh{at}",
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }
+        for at, (name, arguments) in enumerate(calls)
+    ]
 
 
 def render(template: str, messages: Sequence[dict[str, Any]]) -> str | None:

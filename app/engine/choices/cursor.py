@@ -79,11 +79,9 @@ class Cursor:
         Costs O(text passed).
         """
         while True:
-            scan = self._scan
+            scan = self._scan or self._enter()
             if scan is None:
-                scan = self._enter()
-                if scan is None:
-                    return None
+                return None
             if self._is_text:
                 asked, self._asked = self._asked, True
                 return None if asked else self._choice(Place.TEXT)

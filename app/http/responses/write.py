@@ -60,11 +60,9 @@ Namespaces = dict[str, tuple[str, str]]
 class OutputBuilder:
     """Builds the output of a response; the deltas of events add up to the texts of items."""
 
-    def __init__(
-        self, key: str, vocabulary: Vocabulary | None, namespaces: Namespaces | None = None
-    ) -> None:
+    def __init__(self, key: str, vocabulary: Vocabulary | None, namespaces: Namespaces) -> None:
         """``key`` is part of the items' ids. ``vocabulary``: log-probabilities are asked for."""
-        self._namespaces = namespaces or {}
+        self._namespaces = namespaces
         self.items: list[dict[str, Any]] = []
         """The finished items, as the response shows them."""
         self._key = key

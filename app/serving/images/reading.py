@@ -60,27 +60,12 @@ _LONGEST_REASON = 200
 
 
 def read_image(data: str | bytes, limits: ReadingLimits) -> Image.Image:
-    """The image of mode RGB in a file, which is given as it is or in base64.
+    """The first image of a PNG, JPEG, WebP or GIF, of mode RGB, upright and on white.
 
-    Raises ``InvalidImage``.
+    The file is given as it is or in base64. Raises ``InvalidImage``.
     """
-    return _read_file(_decoded(data) if isinstance(data, str) else data, limits)
-
-
-def _decoded(data: str) -> bytes:
-    try:
-        # Line breaks are common (RFC 2045); anything else outside the alphabet is a mistake.
-        bare = data.encode("ascii").translate(None, _WHITE_SPACE)
-        return base64.b64decode(bare, validate=True)
-    except (UnicodeEncodeError, binascii.Error) as error:
-        reason = "it has other characters" if isinstance(error, UnicodeEncodeError) else str(error)
-        raise InvalidImage(
-            f"the image is not base64 (RFC 4648, section 4, with its padding): {reason}"
-        ) from None
-
-
-def _read_file(data: bytes, limits: ReadingLimits) -> Image.Image:
-    """The first image of a PNG, JPEG, WebP or GIF, upright and on white."""
+    if isinstance(data, str):
+        data = _decoded(data)
     if len(data) > limits.max_bytes:
         raise InvalidImage(
             f"the image has {len(data)} bytes and the limit is {limits.max_bytes}; send a smaller "
@@ -104,6 +89,18 @@ def _read_file(data: bytes, limits: ReadingLimits) -> Image.Image:
         raise InvalidImage(
             f"the {format} cannot be decoded because it is corrupt or truncated: "
             f"{reason[:_LONGEST_REASON] or type(error).__name__}; create the file again"
+        ) from None
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        # Line breaks are common (RFC 2045); anything else outside the alphabet is a mistake.
+        bare = data.encode("ascii").translate(None, _WHITE_SPACE)
+        return base64.b64decode(bare, validate=True)
+    except (UnicodeEncodeError, binascii.Error) as error:
+        reason = "it has other characters" if isinstance(error, UnicodeEncodeError) else str(error)
+        raise InvalidImage(
+            f"the image is not base64 (RFC 4648, section 4, with its padding): {reason}"
         ) from None
 
 

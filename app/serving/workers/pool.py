@@ -397,7 +397,8 @@ class WorkerPool:
             if healthy:
                 self._idle.release(worker)
             else:
-                self._replace(worker)
+                self.restarts += 1
+                self._replacing.start(self._replace(worker))
 
     async def _read(self, answer: bytes) -> Any:
         if len(answer) < _BIG_ANSWER:
@@ -433,11 +434,7 @@ class WorkerPool:
         self._workers.add(worker)
         return worker
 
-    def _replace(self, worker: _Worker) -> None:
-        self.restarts += 1
-        self._replacing.start(self._kill_and_restart(worker))
-
-    async def _kill_and_restart(self, worker: _Worker) -> None:
+    async def _replace(self, worker: _Worker) -> None:
         await worker.kill()
         self._workers.discard(worker)
         fresh: _Worker | None = None
