@@ -57,14 +57,20 @@ class CompiledConstraint:
     """
 
     def __init__(self, program: Program, index: VocabularyIndex) -> None:
-        self.automaton, self.distances, self.masks = _run_over(program, index)
+        is_bound = isinstance(program.derivatives, BoundDerivatives)
+        self.automaton = PieceAutomaton(program) if is_bound else Automaton(program)
+        self.distances = Distances(self.automaton, index)
+        self.masks = (
+            PieceMasks(self.automaton, index, self.distances)
+            if isinstance(self.automaton, PieceAutomaton)
+            else Masks(self.automaton, index, self.distances)
+        )
         self.choices = Choices(self.automaton, index)
         self.index = index
         places = Places(self.automaton, program.notation)
         self.places = places if places.is_needed else None
         """None where no items or names have to differ."""
         self.plans = Plans(places)
-        is_bound = isinstance(program.derivatives, BoundDerivatives)
         self.holes = () if is_bound else tuple(holes_of(program))
         self._program = program
         self.relaxed = program.relaxed
@@ -100,17 +106,6 @@ class CompiledConstraint:
     @property
     def num_masks(self) -> int:
         return len(self.masks)
-
-
-def _run_over(program: Program, index: VocabularyIndex) -> tuple[Automaton, Distances, Masks]:
-    """The automaton, distances and masks of a program over a vocabulary."""
-    if isinstance(program.derivatives, BoundDerivatives):
-        bound = PieceAutomaton(program)
-        distances = Distances(bound, index)
-        return bound, distances, PieceMasks(bound, index, distances)
-    automaton = Automaton(program)
-    distances = Distances(automaton, index)
-    return automaton, distances, Masks(automaton, index, distances)
 
 
 class AutomatonState:
@@ -223,12 +218,9 @@ class AutomatonState:
         before, self._learned = self._learned, self._constraint.learned
         if self._learned == before:
             self._in_vain += self._in_turn(work)
-        return self._work <= self._most_work and self._in_vain < _MOST_IN_VAIN
-
-    @property
-    def _most_work(self) -> int:
-        """Steps of work that a mask may cost in all: few if the automaton is nearly full."""
-        return _WORK_PER_MASK if self._automaton.has_room else _WORK_PER_CALL
+        # A mask may cost little if the automaton is nearly full.
+        most = _WORK_PER_MASK if self._automaton.has_room else _WORK_PER_CALL
+        return self._work <= most and self._in_vain < _MOST_IN_VAIN
 
     def _narrow_mask(self) -> InTurns[Mask]:
         """A mask of the first token of a shortest completion, or of the end if that is empty."""

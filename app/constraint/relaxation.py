@@ -162,10 +162,8 @@ def _widened(schema: Any, way: list[Edit], limits: Limits) -> list[Edit]:
             whole = edit in (_ALL, _DIALECT)
             edits |= dict.fromkeys([edit] if whole else widening(schema, edit, limits))
         after = edited(schema, *edits)
-    except ConstraintError:  # a schema that cannot be walked
-        return []
-    except (KeyError, IndexError, TypeError):  # the place is in the schema of a draft
-        return []
+    except (ConstraintError, KeyError, IndexError, TypeError):
+        return []  # the schema cannot be walked, or the place is in the schema of a draft
     if after == schema or _count_ours(after) != _count_ours(schema):
         return []
     return list(edits)

@@ -201,8 +201,7 @@ class _Cursor:
         return value
 
     def string(self) -> str:
-        (length,) = struct.unpack_from("<Q", self._blob, self.at)
-        begin = self.at + 8
+        length, begin = self.number("Q"), self.at
         self.at = begin + length
         if self.at > len(self._blob):
             raise ValueError("a string ends beyond the end of the file: the file is truncated")

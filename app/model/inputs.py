@@ -124,11 +124,9 @@ class StepArrays:
     def ends(self, *, windowed: bool) -> Ints | None:
         """``StepImages.ends`` for layers with a window, or without."""
         vision_input = self.vision_input
-        return (
-            None
-            if vision_input is None or (vision_input.windows_alone and not windowed)
-            else vision_input.ends
-        )
+        if vision_input is None or (vision_input.windows_alone and not windowed):
+            return None
+        return vision_input.ends
 
     @property
     def state_arrays(self) -> StateArrays:

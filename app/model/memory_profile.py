@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,14 +94,12 @@ def largest_steps(
     rows = min(limits.rows_each, limits.tokens // sequences, limits.context)
     last = min(limits.tokens - (sequences - 1) * rows, limits.context)
     scored = min(limits.scored_each, limits.tokens // sequences, limits.context, MOST_TOKENS)
-    steps = [
-        _step([tokens], 1, limits.context, vocab_size, block_size, blocks),
-        _step(
-            [*[rows] * (sequences - 1), last], rows, limits.context, vocab_size, block_size, blocks
-        ),
-    ]
+    step = partial(
+        _step, context=limits.context, vocab_size=vocab_size, block_size=block_size, blocks=blocks
+    )
+    steps = [step([tokens], 1), step([*[rows] * (sequences - 1), last], rows)]
     if scored:
-        like = _step([scored] * sequences, scored, limits.context, vocab_size, block_size, blocks)
+        like = step([scored] * sequences, scored)
         for span in like.spans:
             span.tree = [-1] * len(span.tokens) if limits.trees else ()
         sets = [np.arange(min(vocab_size, _SCORED), dtype=np.int32)]

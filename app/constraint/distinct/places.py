@@ -220,9 +220,7 @@ class Places:
                 if state == DEAD:
                     raise Repeated(1)
         left = levels.front(state).begun
-        if len(left) < len(begun):
-            frames = frames[: len(left)]
-        return Place(state, tuple(frames), left, names)
+        return Place(state, tuple(frames[: len(left)]), left, names)
 
     def along(self, place: Place, text: bytes, position: int) -> tuple[int, Place]:
         """The next position in ``text``, whose rest from ``position`` on completes ``place``, with

@@ -7,7 +7,7 @@ they see some of the tokens, nor does the output layer, which sees only rows wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -91,12 +91,10 @@ def rows_seen(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[int]]
     def note(name: str) -> Callable[[Any, tuple[Tensor, ...], Tensor], None]:
         return lambda _, inputs, out: seen[name].append(inputs[0][..., 0].numel())
 
-    handles = [each.register_forward_hook(note(name)) for name, each in modules.items()]
-    try:
+    with ExitStack() as hooks:
+        for name, each in modules.items():
+            hooks.enter_context(each.register_forward_hook(note(name)))
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 AdapterRows = Sequence[tuple[int, slice | Tensor]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -118,15 +119,11 @@ def keep_language_part(model: PreTrainedModel, apart: Container[nn.Module] = ())
 def _called(model: PreTrainedModel) -> set[nn.Module]:
     """The modules that text passes through."""
     called: set[nn.Module] = set()
-    hooks = [
-        module.register_forward_pre_hook(lambda module, _: called.add(module))
-        for module in model.modules()
-    ]
-    try:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            hook = module.register_forward_pre_hook(lambda module, _: called.add(module))
+            hooks.enter_context(hook)
         _try(model)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return called
 
 

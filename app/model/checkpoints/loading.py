@@ -90,6 +90,7 @@ def load_whole(
     whole = read_config(config.model)
     settings = language_config(whole)
     check_config(settings)
+    stored = stored_quantization(settings)
     images = config.images and group is None
     warn_of_overflow(dtype, made_in=settings.get_text_config().dtype)
     try:
@@ -104,8 +105,17 @@ def load_whole(
                 model = load_gguf(
                     file, settings, dtype, as_stored=not config.dequantize, progress=progress
                 )
-        elif device.type == "cpu" and not config.dequantize and _is_packed(settings):
-            model = _with_packed_weights(config.model, settings, dtype, progress)
+        elif (
+            device.type == "cpu"
+            and not config.dequantize
+            and stored is not None
+            and stored["quant_method"] in gptq_awq.METHODS
+        ):  # our loops support these formats, and transformers does not
+            weights = gptq_awq.read_weights(config.model, gptq_awq.layout_of(stored), progress)
+            plain = copy.deepcopy(settings)
+            del plain.quantization_config  # transformers would look for the library that wrote it
+            with _telling(progress):
+                model = assemble(plain, weights, dtype, folder=config.model)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
             if renamed := names_of_language_part(settings, whole):
@@ -189,24 +199,6 @@ def _with_stored_weights(
             f"{model} lacks {len(missing)} weights of its architecture, {missing[0]} among them"
         )
     return loaded
-
-
-def _is_packed(settings: PretrainedConfig) -> bool:
-    """Whether the weights have a format that our loops support and transformers does not."""
-    stored = stored_quantization(settings)
-    return stored is not None and stored["quant_method"] in gptq_awq.METHODS
-
-
-def _with_packed_weights(
-    model: str, settings: PretrainedConfig, dtype: torch.dtype, progress: Progress
-) -> PreTrainedModel:
-    stored = stored_quantization(settings)
-    assert stored is not None
-    weights = gptq_awq.read_weights(model, gptq_awq.layout_of(stored), progress)
-    plain = copy.deepcopy(settings)
-    del plain.quantization_config  # transformers would look for the library that wrote it
-    with _telling(progress):
-        return assemble(plain, weights, dtype, folder=model)
 
 
 def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class CpuAttention:
         kernels.write(_by_token(value), self.slots[group], as_numpy(values))
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
         if len(self.short.spans):
-            later = self.later[self.storage.group_of[layer]]
+            later = self.later[group]
             self._attend_short(layer, query, values, self.short.spans, later, options, out)
         self.attend_long(layer, query, options, out)
         return out

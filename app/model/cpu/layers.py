@@ -101,18 +101,13 @@ class FusedLayer(nn.Module):
         else:
             self.mlp = layer.mlp
         for name, value in values.items():
-            workers.layers[mixer.layer][name] = self._keep(value)
+            if isinstance(value, Tensor):  # its address, and the tensor as long as this layer
+                self._kept.append(value.detach().contiguous())
+                value = self._kept[-1].data_ptr()
+            workers.layers[mixer.layer][name] = value
         workspace.rounded_bytes = max(
             workspace.rounded_bytes, *[each.rounded_bytes for each in self.weights]
         )
-
-    def _keep(self, value: Any) -> Any:
-        """``value``, or the address of a tensor, which is kept as long as this layer."""
-        if not isinstance(value, Tensor):
-            return value
-        kept = value.detach().contiguous()
-        self._kept.append(kept)
-        return kept.data_ptr()
 
     @property
     def is_whole(self) -> bool:

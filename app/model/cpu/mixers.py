@@ -22,6 +22,7 @@ from app.model.cpu.kernels import delta_layer
 from app.model.cpu.scan import SILU, CpuScan
 from app.model.cpu.weights import Linear, has_panels, kind_of, reordered
 from app.model.layers.attention import AttentionOptions, AttentionRoute
+from app.model.layers.model_call import code_names
 from app.model.layers.recurrent import RecurrentRoute
 
 _OF_A_LAYER = {
@@ -105,7 +106,7 @@ class Routes:
 
     def mixer_of(self, layer: Any) -> Mixer | None:
         """The mixer of a decoder layer; None: it is none, or the loops cannot run it."""
-        names = frozenset(_code_names(layer))
+        names = frozenset(code_names(layer))
         if not {"input_layernorm", "post_attention_layernorm", "mlp"} <= names <= _OF_A_LAYER:
             return None
         norm, mlp_norm = read_norm(layer.input_layernorm), read_norm(layer.post_attention_layernorm)
@@ -132,7 +133,7 @@ class Routes:
 
     def _attention(self, attention: Any, shifted: bool) -> Mixer | None:
         options = self.attention.options.get(attention.layer_idx)
-        names = _code_names(attention)
+        names = code_names(attention)
         if options is None or not _is_plain(options) or not _OF_ATTENTION.issuperset(names):
             return None
         if not _rotates_halves(attention, names):
@@ -168,7 +169,7 @@ class Routes:
         return Mixer(attention.layer_idx, inputs, attention.o_proj, values, options)
 
     def _delta_rule(self, mixer: Any) -> Mixer | None:
-        names = frozenset(_code_names(mixer))
+        names = frozenset(code_names(mixer))
         if _DELTA_RULE not in names or not names <= _OF_DELTA_RULE or mixer.activation not in SILU:
             return None
         inputs, gated_norm = _delta_inputs(mixer), read_norm(mixer.norm, gated=True)
@@ -192,12 +193,6 @@ class Routes:
             "head_eps": gated_norm.eps,
         }
         return Mixer(mixer.layer_idx, inputs, mixer.out_proj, values, None)
-
-
-def _code_names(module: Any) -> tuple[str, ...]:
-    """Names in the code of its forward, in the order in which they first come."""
-    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
-    return () if code is None else code.co_names
 
 
 def _is_plain(options: AttentionOptions) -> bool:

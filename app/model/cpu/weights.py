@@ -57,7 +57,8 @@ class PanelWeights:
         )
         self._records = np.zeros(count, dtype=records.WEIGHT)
         self._kept: list[Tensor] = []
-        self._bytes: Counter[str] = Counter()
+        self.bytes_by_type: Counter[str] = Counter()
+        """Memory of the panels and biases, by type."""
 
     @property
     def address(self) -> int:
@@ -74,11 +75,6 @@ class PanelWeights:
         each = self._records
         return int((each["units"] * each["input_bytes"] * abs(each["rounds"])).max())
 
-    @property
-    def bytes_by_type(self) -> dict[str, int]:
-        """Memory of the panels and biases, by type."""
-        return dict(self._bytes)
-
     def _put(
         self, number: int, like: Linear, data: Tensor, bias: Tensor | None, outputs: int
     ) -> None:
@@ -86,11 +82,11 @@ class PanelWeights:
         record = self._records[number]
         data = data.contiguous()
         self._kept.append(data)
-        self._bytes["bfloat16" if kind is None else f"int{kind.bits}"] += data.nbytes
+        self.bytes_by_type["bfloat16" if kind is None else f"int{kind.bits}"] += data.nbytes
         if bias is not None:
             bias = bias.detach().bfloat16().contiguous()
             self._kept.append(bias)
-            self._bytes["bfloat16"] += bias.nbytes
+            self.bytes_by_type["bfloat16"] += bias.nbytes
         if kind is None:
             unit, unit_bytes, input_bytes = 2, 4 * panels.WIDTH, panels.input_bytes()
             multiply = panels.entry()
@@ -169,13 +165,10 @@ def _joined(linears: Sequence[Linear]) -> Tensor:
 def _joined_bias(linears: Sequence[Linear]) -> Tensor | None:
     if all(linear.bias is None for linear in linears):
         return None
-    biases: list[Tensor | None] = [linear.bias for linear in linears]
     return torch.cat(
         [
-            torch.zeros(linear.out_features, dtype=torch.bfloat16)
-            if bias is None
-            else bias.bfloat16()
-            for linear, bias in zip(linears, biases, strict=True)
+            torch.zeros(each.out_features).bfloat16() if each.bias is None else each.bias.bfloat16()
+            for each in linears
         ]
     )
 

@@ -96,9 +96,11 @@ def check_layers(model: PreTrainedModel, routed: Collection[int]) -> None:
         if layer not in by_token | {*routed} and (layer in there or not there)
     ]
     if missing:
+        layers = layers_of(model)
+        kind = f", a {type(layers[missing[0]]).__name__}" if layers else ""
         raise UnsupportedModel(
             f"{len(missing)} of {layer_count(model.config)} layers of {type(model).__name__} "
-            f"(layer {missing[0]}{_class_of_layer(model, missing[0])}) neither use transformers' "
+            f"(layer {missing[0]}{kind}) neither use transformers' "
             "attention interface nor are a known kind of recurrent layer"
         )
 
@@ -108,12 +110,13 @@ def _number(module: nn.Module) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def _class_of_layer(model: PreTrainedModel, layer: int) -> str:
-    count = layer_count(model.config)
+def layers_of(model: PreTrainedModel) -> list[nn.Module]:
+    """The layers of ``model``; none if they are not in one list."""
+    count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
-            return f", a {type(module[layer]).__name__}"
-    return ""
+            return list(module)
+    return []
 
 
 def chunk_sizes(config: PretrainedConfig) -> Mapping[int, int]:

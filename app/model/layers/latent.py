@@ -18,6 +18,7 @@ Shapes: T tokens, Hq query heads, N dimensions of a key beside the P rotary ones
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,12 +116,10 @@ def keep_latents(
     if not owners:
         return dict(shapes)
     probe = _Probe(owners)
-    hooks = [owner.kv_b_proj.register_forward_hook(probe.noting(n)) for n, owner in owners.items()]
-    try:
+    with ExitStack() as hooks:
+        for number, owner in owners.items():
+            hooks.enter_context(owner.kv_b_proj.register_forward_hook(probe.noting(number)))
         run_two_tokens(model, route, probe)
-    finally:
-        for hook in hooks:
-            hook.remove()
     found = dict(shapes)
     for number, heads in probe.found.items():
         rotary = shapes[number].key_dim - heads.keys.shape[1]

@@ -52,11 +52,8 @@ def logits_of_texts(
     head: Any = model.get_output_embeddings()
     if head is None:
         raise UnsupportedModel(f"{type(model).__name__} cannot generate text: no output embedding")
-    hook = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][:, rows], *inputs[1:]))
-    try:
+    with head.register_forward_pre_hook(lambda _, inputs: (inputs[0][:, rows], *inputs[1:])):
         return _logits(model, arguments)
-    finally:
-        hook.remove()
 
 
 class Route(Protocol):
@@ -76,6 +73,12 @@ def either_way(
         return (own if route.target is None else in_step)(*args, **kwargs)
 
     return function
+
+
+def code_names(module: nn.Module) -> tuple[str, ...]:
+    """Names in the code of a module's forward, in the order in which they first come."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return () if code is None else code.co_names
 
 
 def put_in_steps(
@@ -109,8 +112,10 @@ def takes_positions(model: PreTrainedModel) -> bool:
     kind = type(model)
     if _takes(kind, "position_ids") or "hears_positions" in vars(model):
         return True
+    each = _parameters(kind.forward).values()
+    hands_on = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in each)
     parts = [part for part in model.children() if isinstance(part, PreTrainedModel)]
-    return _takes_others(kind) and any(map(takes_positions, parts))
+    return hands_on and any(map(takes_positions, parts))
 
 
 def _logits(model: PreTrainedModel, arguments: dict[str, Any]) -> Tensor:
@@ -125,11 +130,6 @@ def _parameters(forward: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 def _takes(kind: type[PreTrainedModel], name: str) -> bool:
     return name in _parameters(kind.forward)
-
-
-def _takes_others(kind: type[PreTrainedModel]) -> bool:
-    each = _parameters(kind.forward).values()
-    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in each)
 
 
 def give_positions(model: PreTrainedModel) -> None:

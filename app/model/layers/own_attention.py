@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model.layers.attention import AttentionOptions, AttentionRoute
-from app.model.layers.model_call import put_in_steps
+from app.model.layers.model_call import code_names, put_in_steps
 
 Projected = tuple[Tensor, Tensor, Tensor]
 """Query [1, Hq, T, D], key and value [1, Hk, T, D]."""
@@ -78,12 +78,11 @@ def _replace_attn(module: Any, layer: int, route: AttentionRoute) -> None:
 def _projections(module: Any) -> tuple[str, ...]:
     """Names of the query, key, value and output projections of an attention that does not use the
     attention interface; none for other modules."""
-    plain = inspect.unwrap(type(module).forward)
-    code = getattr(plain, "__code__", None)
-    if code is None or "softmax" not in code.co_names or "get_interface" in code.co_names:
+    called = code_names(module)
+    if "softmax" not in called or "get_interface" in called:
         return ()
-    found = [names for names in _PROJECTED if all(hasattr(module, name) for name in names[:3])]
-    return found[0] if found else ()
+    found = (names for names in _PROJECTED if all(hasattr(module, name) for name in names[:3]))
+    return next(found, ())
 
 
 def _replace_projected(module: Any, names: tuple[str, ...], route: AttentionRoute) -> None:

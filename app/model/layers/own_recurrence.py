@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from app.model.layers.architecture import layers_of
 from app.model.layers.model_call import put_in_steps
 from app.model.layers.recurrent import Mamba1, Mamba2, RecurrentRoute
 
@@ -31,19 +32,11 @@ _LARGEST_KEY = 70.0
 
 def route_own_recurrence(model: PreTrainedModel, route: RecurrentRoute) -> None:
     """Route the recurrences known here through ``route``."""
-    for layer, part in _layers(model):
+    for layer, part in enumerate(layers_of(model)):
         for module in list(part.modules()):
             replace = _KINDS.get(type(module).__name__)
             if replace is not None:
                 replace(module, layer, route)
-
-
-def _layers(model: PreTrainedModel) -> list[tuple[int, nn.Module]]:
-    count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
-            return list(enumerate(module))
-    return []
 
 
 def _before(x: Tensor, route: RecurrentRoute) -> Tensor:

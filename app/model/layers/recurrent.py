@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model.inputs import StepArrays
-from app.model.layers.model_call import either_way
+from app.model.layers.model_call import code_names, either_way
 from app.model.state_storage import StateShape
 
 
@@ -115,9 +115,8 @@ class RecurrentRoute:
         self.shapes: dict[int, StateShape] = {}
         """Shapes of states by index, after a forward pass within ``probing``."""
         for module in model.modules():
-            plain = inspect.unwrap(type(module).forward)
-            if _CONVOLUTION in _names(plain):
-                self._install(module, plain)
+            if _CONVOLUTION in code_names(module):
+                self._install(module)
 
     @property
     def target(self) -> LayerScan | None:
@@ -160,9 +159,10 @@ class RecurrentRoute:
         self._seen.add((kind, layer))
         return self._target, layer
 
-    def _install(self, mixer: Any, plain: Any) -> None:
+    def _install(self, mixer: Any) -> None:
+        plain: Any = inspect.unwrap(type(mixer).forward)
         own = dict(plain.__globals__)
-        for name in _REPLACED.keys() & _names(plain):
+        for name in _REPLACED.keys() & code_names(mixer):
             own[name] = either_way(self, own[name], _REPLACED[name](self, mixer.layer_idx))
         forward = types.FunctionType(
             plain.__code__, own, plain.__name__, plain.__defaults__, plain.__closure__
@@ -207,11 +207,6 @@ class _StateProbe:
 
 class _PlainLinear(nn.Linear):
     """A linear layer whose weight the mixer multiplies itself; this class is never repacked."""
-
-
-def _names(function: Any) -> frozenset[str]:
-    code = getattr(function, "__code__", None)
-    return frozenset(() if code is None else code.co_names)
 
 
 def _convolution(route: RecurrentRoute, layer: int) -> Callable[..., Any]:

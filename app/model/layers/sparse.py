@@ -77,17 +77,13 @@ def run_densely(model: PreTrainedModel, route: AttentionRoute) -> None:
     )
 
 
-def _nothing(**_: Any) -> None:
-    return None
-
-
 def _bias_by_key(*, dt_states: Tensor, **_: Any) -> Tensor:
     """Doge adds a number to all scores of a key: [1, H, T] -> [1, H, 1, T]."""
     return dt_states[:, :, None]
 
 
 _MASKS: Mapping[str, Callable[..., Tensor | None]] = {
-    "build_attention_mask_from_topk": _nothing,
+    "build_attention_mask_from_topk": lambda **_: None,
     "prepare_dynamic_mask": _bias_by_key,
 }
 """Replacements for the methods that mask keys that are not selected, by name."""

@@ -86,11 +86,9 @@ def load_image_processor(model: str) -> HfImageProcessor:
     try:
         kind = AutoConfig.from_pretrained(model, trust_remote_code=False).model_type
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-        processor = _make(model, _class_for(kind), tokenizer)
-        found = HfImageProcessor(processor)
+        return HfImageProcessor(_make(model, _class_for(kind), tokenizer))
     except _LOAD_ERRORS as error:
         raise UnsupportedModel(f"cannot load the image processor of {model}: {error}") from error
-    return found
 
 
 def _class_for(kind: str) -> type[ProcessorMixin]:

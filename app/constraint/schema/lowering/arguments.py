@@ -216,10 +216,8 @@ class ParametersBuilder(ArgumentsBuilder):
         else:
             text = self._kind(branch, kind, 0, Form.ANY)
             text = self._pool.text(text, self._text.notation_of_names)
-        return self._pool.concatenate(self._between(kind), text)
-
-    def _between(self, kind: Kind) -> Expression:
-        return self._pool.literal(self._notation.between_of(kind).encode())
+        between = self._notation.between_of(kind)
+        return self._pool.concatenate(self._pool.literal(between.encode()), text)
 
     def _beside(self, kind: Kind, kinds: _Kinds) -> _Kinds:
         """Those of ``kinds`` that a reader cannot tell from ``kind`` by the text before a value."""

@@ -190,11 +190,9 @@ class SchemaBuilder:
                 raise
             if meaning is not None:
                 self._alike[alike] = value
-        return self._pointed(value, goal[0]) if goal and self._text.pointers else value
-
-    def _pointed(self, value: Expression, node: Node) -> Expression:
-        """``value``, marked as that of ``node``."""
-        return self._pool.pointed(value, node.pointer)
+        if goal and self._text.pointers:
+            return self._pool.pointed(value, goal[0].pointer)
+        return value
 
     def _meaning(self, goal: Goal) -> int | None:
         """A number shared by goals that differ only in their place; None if the place matters."""
@@ -245,7 +243,7 @@ class SchemaBuilder:
             everywhere = set(branches[0]).intersection(*branches)
             own = [next((n for n in branch if n not in everywhere), None) for branch in branches]
             built = [
-                self._pointed(value, node) if node else value
+                self._pool.pointed(value, node.pointer) if node else value
                 for value, node in zip(built, own, strict=True)
             ]
         return self._pool.union(built)
