@@ -90,12 +90,21 @@ def walk_exits(
         if node < 0:
             node = top
             stack[0] = start
-        node, count = walk(
-            byte, depth, skip, token, node, skip[top], depth[top],
-            rows, transitions, stack, found, count,
-        )  # fmt: skip
-        if node < skip[top]:
-            break
+        base, end = depth[top], skip[top]
+        while node < end:
+            row = rows[stack[depth[node] - base]]
+            if row < 0 or count == len(found):
+                return index, node, count
+            state = transitions[row, byte[node]]
+            if state == DEAD:
+                node = skip[node]
+                continue
+            stack[depth[node] - base + 1] = state
+            if token[node] >= 0:
+                found[count, 0] = token[node]
+                found[count, 1] = state
+                count += 1
+            node += 1
         index += 1
         node = -1
     return index, node, count
