@@ -249,14 +249,22 @@ def _by_window(
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros that on the CPU take memory only as they are first used."""
+    """Zeros that on the CPU take memory only as they are first used.
+
+    Raises ``UnsupportedModel`` if the CPU's system refuses that much memory.
+    """
     if device.type != "cpu":
         size = (*shape[:-1], shape[-1] * dtype.itemsize)  # not all types can be filled everywhere
         return torch.zeros(size, dtype=torch.uint8, device=device).view(dtype)
     # Fresh pages are zero. torch writes its zeros, a second for every few gigabytes, and freed
     # memory, which an allocator returns for shapes like these, is in use already.
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=flags)
+    nbytes, flags = math.prod(shape) * dtype.itemsize, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        pages = mmap.mmap(-1, max(nbytes, 1), flags=flags)
+    except OSError as error:
+        raise UnsupportedModel(
+            f"the system refuses {nbytes} bytes for one layer of the cache; lower kv_cache_bytes"
+        ) from error
     with contextlib.suppress(AttributeError, OSError):  # a system without huge pages
         pages.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(pages, dtype=dtype).view(shape)
+    return torch.frombuffer(pages, dtype=torch.uint8)[:nbytes].view(dtype).view(shape)

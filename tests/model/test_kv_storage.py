@@ -7,7 +7,14 @@ import torch
 
 from app.core.cache import window_blocks
 from app.core.errors import UnsupportedModel
-from app.model.kv_storage import CacheGroup, CacheUse, LayerShape, allocate_groups, groups_within
+from app.model.kv_storage import (
+    CacheGroup,
+    CacheUse,
+    LayerShape,
+    allocate_groups,
+    groups_within,
+    zeros,
+)
 
 SIZE = 16
 WINDOW = 1024
@@ -103,3 +110,18 @@ def test_layers_of_a_group_have_its_blocks_and_a_spare_one() -> None:
     storage = allocate_groups(shapes, groups, block_size=SIZE, device=torch.device("cpu"))
     assert {layer: len(keys) for layer, keys in storage.keys.items()} == {0: 96, 1: 64, 2: 96}
     assert storage.group_of == {0: 0, 1: 1, 2: 0}
+
+
+def test_a_cache_that_the_system_refuses_is_an_error_that_names_the_setting() -> None:
+    with pytest.raises(UnsupportedModel, match="lower kv_cache_bytes"):
+        zeros((1 << 50,), torch.uint8, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("shape", [(3, 0, 8), (3, 5, 7)])
+def test_a_cache_begins_with_zeros_that_can_be_written(shape: tuple[int, ...]) -> None:
+    memory = zeros(shape, torch.bfloat16, torch.device("cpu"))
+    assert memory.shape == shape
+    assert memory.dtype == torch.bfloat16
+    assert not memory.any()
+    memory += 1
+    assert memory.all()
