@@ -1,7 +1,8 @@
-"""Imports of transformers that a server has no use for: torch's compiler, and DTensor.
+"""Imports of torch and transformers that a server has no use for: torch's compiler, sympy, DTensor.
 
-They take 3 s of processor time and 145 MiB. Models run without them: functions are only marked for
-the compiler, and DTensor shares weights between devices. A later use imports the real ones.
+They take 3.6 s of processor time and 170 MiB. Models run without them: functions are only marked
+for the compiler, no shape is symbolic, and DTensor shares weights between devices. A later use
+imports the real ones.
 """
 
 from __future__ import annotations
@@ -26,49 +27,64 @@ def _unmarked(function: Any = None, *_: Any, **__: Any) -> Any:
     return _unmarked if function is None else function
 
 
-_MARKS = dict.fromkeys(("disable", "allow_in_graph", "assume_constant_result"), _unmarked)
+_STAND_INS: dict[str, dict[str, Any]] = {
+    _COMPILER: dict.fromkeys(("disable", "allow_in_graph", "assume_constant_result"), _unmarked),
+    # Operations on the meta device ask whether their arguments are symbolic.
+    "sympy": {"Basic": type("Basic", (), {})},
+    "torch.fx.experimental.symbolic_shapes": {
+        **dict.fromkeys(("expect_true", "guard_or_false", "guard_or_true"), bool),
+        **dict.fromkeys(("guard_size_oblivious", "statically_known_true"), bool),
+        "guarding_hint_or_throw": int,
+        "has_guarding_hint": lambda _: True,
+        "is_nested_int": lambda _: False,
+        "sym_and": lambda *each: all(each),
+        "sym_eq": lambda one, other: one == other if isinstance(one, int) else [*one] == [*other],
+        "sym_or": lambda *each: any(each),
+    },
+}
+"""Attributes by module: those that a start uses, and that need not be the real ones."""
 
 
-class _Marks(ModuleType):
-    """Stands for the compiler until it is used; its marks change no function."""
+class _StandIn(ModuleType):
+    """Stands for a module until another attribute than those of ``_STAND_INS`` is used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what inspect asks of every module
             raise AttributeError(name)
-        return _MARKS.get(name) or getattr(_compiler(), name)
+        own = _STAND_INS[self.__name__] if sys.modules[self.__name__] is self else {}
+        return own[name] if name in own else getattr(_real(self.__name__), name)
 
 
 class _Submodules(MetaPathFinder, Loader):
-    """An import of another submodule imports the compiler first."""
+    """An import of a submodule imports the real module first."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name.startswith(f"{_COMPILER}.") else None
+        stands_in = isinstance(sys.modules.get(name.rpartition(".")[0]), _StandIn)
+        return ModuleSpec(name, self) if stands_in else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        _compiler()
+        _real(spec.name.rpartition(".")[0])
         return importlib.import_module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """The module has run already."""
 
 
-_SUBMODULES = _Submodules()
-
-
-def _compiler() -> ModuleType:
-    if isinstance(sys.modules.get(_COMPILER), _Marks):
-        del sys.modules[_COMPILER]
-        sys.meta_path.remove(_SUBMODULES)
-    return importlib.import_module(_COMPILER)
+def _real(name: str) -> ModuleType:
+    if isinstance(sys.modules.get(name), _StandIn):
+        del sys.modules[name]
+    return importlib.import_module(name)
 
 
 def leave_out(*, distributed: bool) -> None:
     """Call before models of transformers are imported. ``distributed``: leave out DTensor, too."""
     file = Path(torch.__path__[0], "_dynamo", f"{_MASKS}.py")
     if _COMPILER not in sys.modules and file.exists():
-        sys.modules[_COMPILER] = vars(torch)["_dynamo"] = marks = _Marks(_COMPILER)
-        marks.__path__ = []
-        sys.meta_path.insert(0, _SUBMODULES)
+        for name in _STAND_INS.keys() - sys.modules.keys():
+            sys.modules[name] = stand_in = _StandIn(name)
+            stand_in.__path__ = []
+        vars(torch)["_dynamo"] = sys.modules[_COMPILER]
+        sys.meta_path.insert(0, _Submodules())
         spec: Any = spec_from_file_location(f"{_COMPILER}.{_MASKS}", file)
         sys.modules[spec.name] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules[spec.name])
