@@ -71,7 +71,7 @@ def check(model: PreTrainedModel, attention: type[CpuAttention]) -> None:
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     case = make_case(VOCAB, BLOCK_SIZE)
-    expected = whole_logits(model, case, "eager")
+    expected = whole_logits(model, case)
     model.set_attn_implementation(route.name)
     storage = allocate(
         shapes, num_blocks=case.blocks, block_size=BLOCK_SIZE, device=torch.device("cpu")
@@ -196,5 +196,5 @@ def test_reference_logits_do_not_depend_on_instructions_for_bfloat16(
     monkeypatch.setattr(self_check, "cpu_multiplies_bfloat16", lambda: has_instructions)
     model: Any = eager_model(save_config(tmp_path, "llama"))
     case = make_case(VOCAB, BLOCK_SIZE)
-    exact = whole_logits(model, case, "eager")
-    assert worst_error(whole_logits(model.bfloat16(), case, "eager"), exact) < 0.05
+    exact = whole_logits(model, case)
+    assert worst_error(whole_logits(model.bfloat16(), case), exact) < 0.05

@@ -54,7 +54,7 @@ def test_a_model_that_does_not_follow_a_tree_is_found_out(
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     case = make_case(VOCAB, 4)
-    expected = whole_logits(model, case, "eager")
+    expected = whole_logits(model, case)
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=4, device=torch.device("cpu"))
     tried = forward(model, route, attention(storage))

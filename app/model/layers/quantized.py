@@ -20,7 +20,6 @@ from app.core.errors import UnsupportedModel
 from app.model.checkpoints.stored_quantization import stored_quantization
 from app.model.config import ModelConfig, QuantizeName
 from app.model.cpu.kernels import panels
-from app.model.cpu.kernels.compiled import as_numpy
 from app.model.cpu.kernels.quantized_panels import (
     INT4,
     INT8,
@@ -30,7 +29,6 @@ from app.model.cpu.kernels.quantized_panels import (
     fits,
     quantize,
 )
-from app.model.cpu.kernels.quantized_rows import widen_rows
 from app.model.cpu.packed_linear import replace_modules
 from app.model.layers.architecture import is_plain_linear
 from app.model.self_check import CheckCase, whole_logits, worst_error
@@ -41,9 +39,6 @@ _KINDS: dict[QuantizeName, PanelKind] = {"int8": INT8, "int4": INT4}
 _MOST_ERROR: dict[QuantizeName, float] = {"int8": 0.15, "int4": 0.9}
 """Largest relative error of a row of logits against the original weights, both centred. Unrelated
 rows are 1.4 apart."""
-
-ROUNDING = 3.0
-"""Factor by which rounding activations to 8 bits is coarser than to bfloat16."""
 
 _LAYER = re.compile(r"\.(\d+)\.")
 _OF_MIXERS = re.compile(r"\.((q|k|v|qkv|in)_proj(_\w+)?|query_key_value|c_attn)$")
@@ -152,7 +147,7 @@ def check_rounding(
     Raises ``UnsupportedModel`` if they differ too much: 8 bits may change a row by 15%, 4 bits by
     90%, as some models (those with random weights) amplify rounding errors.
     """
-    rounded = whole_logits(model, case, "eager")
+    rounded = whole_logits(model, case)
     error = worst_error(rounded, exact)
     _log.info("%s weights change a row of random logits by %.1f%%", name, 100 * error)
     if not error <= _MOST_ERROR[name]:  # so written that NaN fails too
@@ -180,9 +175,6 @@ class QuantizedEmbedding(nn.Module):
         self.num_embeddings = stored.outputs
         self.embedding_dim = stored.inputs
         self.stored = stored
-        minima = stored.scales[:, :0] if stored.minima is None else stored.minima
-        floats = [as_numpy(part.contiguous()) for part in (stored.scales, minima)]
-        self._arrays = (stored.codes.contiguous().numpy(), *floats)
         self._dtype = dtype
         cpu = torch.device("cpu")  # the other modules are on the meta device
         self._scale = None if scale is None else torch.tensor(scale, device=cpu).to(dtype)
@@ -199,10 +191,7 @@ class QuantizedEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """[...] -> [..., embedding_dim]."""
-        rows = torch.empty(*ids.shape, self.embedding_dim, dtype=self._dtype)
-        kind, (codes, scales, minima) = self.stored.kind, self._arrays
-        flat, out = ids.flatten().numpy(), as_numpy(rows.view(-1, self.embedding_dim))
-        widen_rows(codes, scales, minima, flat, kind.bits, kind.group, out)
+        rows = dequantize(self.stored, self._dtype, ids.flatten()).view(*ids.shape, -1)
         return rows if self._scale is None else rows * self._scale
 
 

@@ -60,8 +60,8 @@ def test_layers_of_kinds_that_nothing_names_run_in_the_loops(kind: str, tmp_path
     text: Any = found.model.config.get_text_config()
     case = make_case(text.vocab_size, BLOCK, len(windows))
     exact_model: Any = copy.deepcopy(found.model)
-    exact = whole_logits(exact_model.float(), case, "eager")
-    theirs = row_errors(whole_logits(found.model, case, "eager"), exact)
+    exact = whole_logits(exact_model.float(), case)
+    theirs = row_errors(whole_logits(found.model, case), exact)
     assert len(fused_layers(found)) == text.num_hidden_layers
     found.model.set_attn_implementation(found.route.name)
     storage = allocate(found.shapes, num_blocks=case.blocks, block_size=BLOCK, device=CPU)

@@ -201,7 +201,7 @@ def test_self_check_measures_what_8_bits_change_and_refuses_too_much(
     _, forward, _ = fused(folder, torch.float32, device_attention=True, fp8=True)
     plain = varied_model(folder, torch.float32)
     case = make_case(VOCAB, 4)
-    expected = whole_logits(plain, case, "eager").to(DEVICE)
+    expected = whole_logits(plain, case).to(DEVICE)
     with torch.inference_mode():
         check_rounded_cache(forward, case, 4, expected)
         monkeypatch.setattr(self_check, "_ROUNDED_CACHE", 1e-5)

@@ -26,10 +26,11 @@ from app.model.layers.recurrent import RecurrentRoute
 from app.model.runner import TorchRunner
 from app.model.self_check import (
     CHECKED_SLOTS,
+    _nudging_embeddings,
     check_ragged_step,
     make_case,
-    rounding_noise,
     whole_logits,
+    worst_error,
 )
 from app.model.state_storage import allocate_states
 from tests.model.hybrid import KINDS, Slots, StatefulSequence, hybrid_runner, lively_model
@@ -190,7 +191,7 @@ def check(kind: str, scan: type[CpuScan]) -> None:
     route, recurrent = AttentionRoute(), RecurrentRoute(model)
     shapes = probe_layers(model, route, recurrent)
     case = make_case(VOCAB, BLOCK, len(shapes) and 1, states=True)
-    expected = whole_logits(model, case, "eager")
+    expected = whole_logits(model, case)
     model.set_attn_implementation(route.name)
     cpu = torch.device("cpu")
     storage = allocate(shapes, num_blocks=case.blocks, block_size=BLOCK, device=cpu)
@@ -220,12 +221,14 @@ def test_a_model_without_attention_has_slots_and_no_blocks(tmp_path: Path) -> No
     assert runner.max_model_len == 512
 
 
-def test_rounding_noise_is_there_without_two_attentions_to_compare() -> None:
+def test_nudged_embeddings_change_logits_by_a_rounding_error_of_the_type() -> None:
     noises = []
     for dtype in (torch.float32, torch.bfloat16):
         plain: Any = lively_model("mamba2")
         model: Any = plain.to(dtype)
         case = make_case(VOCAB, BLOCK, 0, states=True)
-        noises.append(rounding_noise(model, case, whole_logits(model, case, "eager")))
+        exact = whole_logits(model, case)
+        with _nudging_embeddings(model):
+            noises.append(worst_error(whole_logits(model, case), exact))
     assert 0.0 < noises[0] < 1e-4
     assert 1e-3 < noises[1] < 0.1

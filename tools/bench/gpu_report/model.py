@@ -99,7 +99,7 @@ def interpreted_runner(config: ModelConfig) -> TorchRunner:
     shapes = probe_layers(model, route)
     vocabulary = config.vocab_size or model.config.get_text_config().vocab_size
     case = make_case(vocabulary, CHECKED_BLOCK_SIZE)
-    expected = whole_logits(model, case, "eager")
+    expected = whole_logits(model, case)
     fused = fuse(model, route, batch_invariant=config.batch_invariant)
     model.set_attn_implementation(route.name)
 
