@@ -190,6 +190,9 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
     return metadata, tensors
 
 
+_LENGTH = struct.Struct("<Q")
+
+
 class _Cursor:
     def __init__(self, blob: mmap.mmap, at: int) -> None:
         self._blob = blob
@@ -201,7 +204,7 @@ class _Cursor:
         return value
 
     def string(self) -> str:
-        length, begin = self.number("Q"), self.at
+        (length,), begin = _LENGTH.unpack_from(self._blob, self.at), self.at + _LENGTH.size
         self.at = begin + length
         if self.at > len(self._blob):
             raise ValueError("a string ends beyond the end of the file: the file is truncated")

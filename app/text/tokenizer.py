@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from jinja2.exceptions import TemplateError
@@ -15,7 +16,7 @@ from app.core.errors import InvalidRequest, UnsupportedModel
 from app.core.model_name import is_gguf
 from app.core.text import SEAM, RenderedPrompt
 from app.text.gguf_tokenizer import gguf_tokenizer
-from app.text.vocabulary import tokenizer_json
+from app.text.vocabulary import backend_of
 
 _SENTINEL = "\n"
 """Prefix for text whose tokenizer would add a space at the start; removed afterwards."""
@@ -32,9 +33,9 @@ class HfTokenizer:
     """A fast Hugging Face tokenizer, for prompts and for re-tokenizing answers. Thread-safe."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._answers = FastTokenizer.from_str(tokenizer_json(tokenizer))
         self.hf = tokenizer
-        self._prompts: FastTokenizer = tokenizer.backend_tokenizer
+        self._prompts: FastTokenizer = backend_of(tokenizer)
+        self._answers = _copy(self._prompts)
         for own in (self._prompts, self._answers):
             own.no_truncation()
             own.no_padding()
@@ -207,3 +208,17 @@ class HfTokenizer:
     def _encode_answer(self, text: str) -> list[int]:
         ids: list[int] = self._answers.encode(text, add_special_tokens=False).ids
         return ids
+
+
+def _copy(tokenizer: FastTokenizer) -> FastTokenizer:
+    """A tokenizer with options of its own; both have the same vocabulary in memory."""
+    copy = FastTokenizer(tokenizer.model)
+    for part in ("normalizer", "pre_tokenizer", "decoder", "post_processor"):
+        if (own := getattr(tokenizer, part)) is not None:
+            setattr(copy, part, own)
+    added = tokenizer.get_added_tokens_decoder()
+    in_order = [added[number] for number in sorted(added)]
+    for special, tokens in groupby(in_order, lambda token: bool(token.special)):
+        (copy.add_special_tokens if special else copy.add_tokens)([*tokens])
+    assert copy.get_added_tokens_decoder() == added, "the library numbers them as it did at first"
+    return copy

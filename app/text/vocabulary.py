@@ -47,7 +47,17 @@ class Vocabulary:
         own_eos = getattr(tokenizer, "eos_token_id", None)
         if isinstance(own_eos, int):
             ends.add(own_eos)
-        return cls.from_json(json.loads(tokenizer_json(tokenizer)), ends, writable)
+        backend = backend_of(tokenizer)
+        added = backend.get_added_tokens_decoder().items()
+        content: dict[str, Any] = {  # without the merges, which can take a second to read
+            "model": {"vocab": backend.get_vocab(with_added_tokens=False)},
+            "added_tokens": [
+                {"id": number, "content": token.content, "special": token.special}
+                for number, token in added
+            ],
+            "decoder": backend.decoder and json.loads(backend.decoder.__getstate__()),
+        }
+        return cls.from_json(content, ends, writable)
 
     @classmethod
     def from_json(
@@ -76,13 +86,12 @@ class Vocabulary:
         return cls(table, ends)
 
 
-def tokenizer_json(tokenizer: PreTrainedTokenizerBase) -> str:
-    """The ``tokenizer.json`` of a fast tokenizer. Raises ``UnsupportedModel`` for others."""
+def backend_of(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """The ``tokenizers.Tokenizer`` of a fast tokenizer. Raises ``UnsupportedModel`` for others."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise UnsupportedModel("only fast tokenizers are supported (tokenizer.json is missing)")
-    text: str = backend.to_str()
-    return text
+    return backend
 
 
 def _entries(model: Mapping[str, Any]) -> dict[str, int]:

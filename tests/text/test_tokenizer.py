@@ -13,6 +13,7 @@ from transformers import AddedToken, PreTrainedTokenizerFast
 from app.core.errors import InvalidRequest, UnsupportedModel
 from app.core.text import RenderedPrompt
 from app.text import HfTokenizer, Vocabulary
+from app.text.tokenizer import _copy
 
 TEMPLATE = "{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% endfor %}<s>"
 
@@ -180,3 +181,23 @@ def test_several_templates_are_shown_as_one_text() -> None:
     tokenizer.hf.chat_template = {"default": "a", "tool_use": "b"}
     assert tokenizer.chat_template == "a\nb"
     assert byte_level_tokenizer().chat_template is None
+
+
+def test_a_copy_has_the_added_tokens_of_the_tokenizer_and_options_of_its_own() -> None:
+    backend = byte_level_tokenizer().hf.backend_tokenizer
+    backend.add_tokens([AddedToken("plain", normalized=True), AddedToken("wide", rstrip=True)])
+    backend.add_special_tokens([AddedToken("</s>", lstrip=True)])
+    backend.add_tokens(["last"])
+    copy = _copy(backend)
+    assert copy.to_str() == backend.to_str()
+    copy.encode_special_tokens = True
+    assert [len(each.encode("a</s>wide  last").ids) for each in (backend, copy)] == [4, 7]
+
+
+def test_a_copy_has_the_ids_of_added_tokens_beyond_a_gap() -> None:
+    content = json.loads(byte_level_tokenizer().hf.backend_tokenizer.to_str())
+    content["model"]["vocab"]["<far>"] = 300
+    content["added_tokens"].insert(0, {**content["added_tokens"][0], "id": 300, "content": "<far>"})
+    backend = Tokenizer.from_str(json.dumps(content))
+    assert backend.encode("<s><far>").ids == [257, 300]
+    assert _copy(backend).to_str() == backend.to_str()
