@@ -179,7 +179,6 @@ def _add_tokens(tokenizer: Tokenizer, file: GgufFile) -> None:
     Phi 3's special tokens include the blanks and line ends after them.
     """
     strips = file.architecture == "phi3" and file.metadata["tokenizer.ggml.model"] == "llama"
-    vocabulary = tokenizer.get_vocab()
     for wanted, special in ((CONTROL, True), (USER_DEFINED, False)):
         added = [
             AddedToken(
@@ -189,7 +188,7 @@ def _add_tokens(tokenizer: Tokenizer, file: GgufFile) -> None:
                 rstrip=strips and special and token not in _NEVER_STRIP,
             )
             for token in _of_kind(file, wanted)
-            if token in vocabulary
+            if tokenizer.token_to_id(token) is not None
         ]
         tokenizer.add_special_tokens(added) if special else tokenizer.add_tokens(added)
 

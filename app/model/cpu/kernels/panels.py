@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
@@ -90,8 +91,11 @@ def columns(rows: int) -> list[range]:
 def pack(weight: Tensor) -> Tensor:
     """``weight`` [N, K], bfloat16, as panels; N is filled up with zeros. K must be even."""
     outputs, inputs = weight.shape
-    full = F.pad(weight, (0, 0, 0, -outputs % WIDTH))
-    return full.view(-1, WIDTH, inputs // 2, 2).permute(0, 2, 1, 3).contiguous()
+    if outputs % WIDTH:
+        weight = F.pad(weight, (0, 0, 0, -outputs % WIDTH))
+    pairs = weight.view(torch.int32).view(-1, WIDTH, inputs // 2)
+    side_by_side = pairs.transpose(1, 2).contiguous()
+    return side_by_side.view(torch.bfloat16).view(-1, inputs // 2, WIDTH, 2)
 
 
 def entry() -> int:

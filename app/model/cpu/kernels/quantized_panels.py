@@ -37,8 +37,8 @@ BLOCK = 32
 """Inputs of a block."""
 _f32: Any = np.float32
 
-_ROWS_AT_ONCE = 4096
-"""Rows of a weight that are rounded at a time, in float32."""
+_AT_ONCE = 1 << 21
+"""Numbers that are rounded at a time, in float32: 8 MiB, which the allocator uses again."""
 
 
 class PanelKind(NamedTuple):
@@ -130,7 +130,8 @@ def quantize(weight: Tensor, kind: PanelKind) -> QuantizedWeight:
     exact; ties of rounding go to the even code.
     """
     assert kind in (INT8, INT4), "only these have a rule of their own"
-    parts = [_quantize(rows, kind) for rows in torch.split(weight, _ROWS_AT_ONCE)]
+    rows_at_once = max(_AT_ONCE // weight.shape[1], 1)
+    parts = [_quantize(rows, kind) for rows in torch.split(weight, rows_at_once)]
     codes, scales = (torch.cat(part) for part in zip(*parts, strict=True))
     return QuantizedWeight(kind, codes, scales)
 
