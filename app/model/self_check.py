@@ -183,7 +183,8 @@ class _ProductsInFloat32(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         given = [each for each in args if each is not None]
-        if function is torch.nn.functional.linear and all(map(_is_plain_bfloat16, given)):
+        linear = function is torch.nn.functional.linear and len(given) > 1
+        if linear and all(map(_is_plain_bfloat16, given)):
             x, weight, bias = [*args, (kwargs or {}).get("bias")][:3]
             parts = weight.split(max((1 << 20) // weight.shape[1], 1))
             product = torch.cat([function(x.float(), part.float()) for part in parts], -1)

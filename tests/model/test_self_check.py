@@ -115,6 +115,17 @@ def test_the_real_attention_passes(dtype: torch.dtype, tmp_path: Path) -> None:
     check(in_dtype(save_config(tmp_path, "llama"), dtype), CpuAttention)
 
 
+def test_differences_of_twice_a_rounding_error_of_the_embeddings_are_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a model that amplifies them beyond the fixed limit."""
+    model = in_dtype(save_config(tmp_path, "llama"), torch.bfloat16)
+    monkeypatch.setitem(self_check._TOLERANCE, torch.bfloat16, 1e-6)
+    check(model, CpuAttention)
+    with pytest.raises(UnsupportedModel, match="relative error"):
+        check(model, ForgetsTheScale)
+
+
 def test_the_case_has_a_second_chunk_an_extension_a_decode_and_a_shared_prefix() -> None:
     case = make_case(VOCAB, BLOCK_SIZE)
     spans = case.steps[1]

@@ -24,22 +24,18 @@ class Source:
     def invalid(self, reason: str, position: int) -> InvalidSchema:
         """An error that quotes the line at ``position`` with a mark under it."""
         line, column = self._place(position)
-        return InvalidSchema(
-            f"{reason}:\n{self._excerpt(position)}\n", pointer=self.line_and_column(position)
-        ).at(line=line, column=column)
+        reason = f"{reason}:\n{self._excerpt(position)}\n"
+        error = InvalidSchema(reason, pointer=f"line {line}, column {column}")
+        return error.at(line=line, column=column)
 
     def unsupported(self, what: str, reason: str, position: int) -> UnsupportedSchema:
         line, column = self._place(position)
-        return UnsupportedSchema(
-            what, self.line_and_column(position), f"{reason}:\n{self._excerpt(position)}"
-        ).at(line=line, column=column)
-
-    def line_and_column(self, position: int) -> str:
-        """``line 3, column 7``, both counted from 1."""
-        line, column = self._place(position)
-        return f"line {line}, column {column}"
+        reason = f"{reason}:\n{self._excerpt(position)}"
+        error = UnsupportedSchema(what, f"line {line}, column {column}", reason)
+        return error.at(line=line, column=column)
 
     def _place(self, position: int) -> tuple[int, int]:
+        """Line and column, both counted from 1."""
         line = self.text.count("\n", 0, position) + 1
         return line, position - self._line_start(position) + 1
 

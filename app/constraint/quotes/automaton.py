@@ -40,11 +40,11 @@ class PieceAutomaton(Automaton):
     earlier walks.
     """
 
-    def __init__(self, program: Program, max_states: int = 500_000) -> None:
+    def __init__(self, program: Program) -> None:
         assert isinstance(program.derivatives, BoundDerivatives)
         self.bound: BoundDerivatives = program.derivatives
         self._ways: dict[State, Ways | None] = {}
-        super().__init__(program, max_states)
+        super().__init__(program)
 
     def inside(self, state: State) -> Ways | None:
         """The pieces that ``state`` is inside of; None where it is inside of none."""

@@ -27,7 +27,10 @@ Projected = tuple[Tensor, Tensor, Tensor]
 
 def route_own_attention(model: PreTrainedModel, route: AttentionRoute) -> None:
     """Route the attentions known here through ``route``, numbered as the layers are."""
-    _prefer_full_attention(model)
+    for part in model.modules():  # BigBird: its first short text switches it to that anyway
+        set_type: Any = getattr(part, "set_attention_type", None)
+        if isinstance(part, PreTrainedModel) and set_type is not None:
+            set_type("original_full")
     for kind, replace in _KINDS.items():
         modules = [each for each in model.modules() if type(each).__name__ == kind]
         for layer, module in enumerate(modules):
@@ -35,14 +38,6 @@ def route_own_attention(model: PreTrainedModel, route: AttentionRoute) -> None:
     for module in model.modules():
         if type(module).__name__ not in _KINDS and (names := _projections(module)):
             _replace_projected(module, names, route)
-
-
-def _prefer_full_attention(model: PreTrainedModel) -> None:
-    """Set BigBird to full attention, to which its first short text switches it anyway."""
-    for part in model.modules():
-        set_type: Any = getattr(part, "set_attention_type", None)
-        if isinstance(part, PreTrainedModel) and set_type is not None:
-            set_type("original_full")
 
 
 def _replace_forward(

@@ -145,7 +145,7 @@ class RankProcesses:
         try:
             yield
         except Exception as error:
-            if (lost := self.loss(_NEWS_SECONDS)) is None:
+            if (lost := self.loss()) is None:
                 raise
             raise DeviceFailed(lost) from error
 
@@ -159,17 +159,17 @@ class RankProcesses:
             yield
         except BaseException as error:
             own = isinstance(error, LeapjsonError) and error.__cause__ is None
-            lost = None if own else self.loss(_NEWS_SECONDS)
+            lost = None if own else self.loss()
             self.close()
             if lost is None:
                 raise
             raise UnsupportedModel(lost) from error
         self._loading = False
 
-    def loss(self, seconds: float) -> str | None:
-        """Message with the rank that is gone and the reason, if known within ``seconds``."""
+    def loss(self) -> str | None:
+        """Message with the rank that is gone and the reason, if known within ``_NEWS_SECONDS``."""
         with self._news:
-            self._news.wait_for(lambda: self._lost is not None, seconds)
+            self._news.wait_for(lambda: self._lost is not None, _NEWS_SECONDS)
             return self._lost
 
     def close(self) -> None:

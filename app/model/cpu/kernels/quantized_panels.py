@@ -96,11 +96,8 @@ class QuantizedWeight:
 
     @property
     def nbytes(self) -> int:
-        return (
-            self.codes.nbytes
-            + self.scales.nbytes
-            + (0 if self.minima is None else self.minima.nbytes)
-        )
+        parts = (self.codes, self.scales, self.minima)
+        return sum(part.nbytes for part in parts if part is not None)
 
     def reordered(self, rows: Tensor | slice) -> QuantizedWeight:
         """The weight with these rows, in this order."""
