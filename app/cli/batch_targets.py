@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from pydantic_core import to_json
@@ -81,7 +82,7 @@ async def in_process(
 ) -> AsyncIterator[InProcess]:
     """Load the model, and run the engine while the context lasts."""
     from app.server.backend import load_backend
-    from app.server.composition import assemble, spawn_compilers
+    from app.server.composition import assemble, spawn_workers
     from app.server.interpreter import settle_collector
     from app.serving.workers.pool import end
     from app.telemetry.metrics import Metrics
@@ -92,7 +93,7 @@ async def in_process(
     alone["max_queue"] = max(settings.max_queue, 2 * (places or _QUEUED))
     settings = settings.model_copy(update=alone)
     metrics = Metrics()
-    spawned = await spawn_compilers(settings)
+    spawned = await spawn_workers(settings)
     try:
         backend = load_backend(settings, metrics, screen.progress)
         assembly = assemble(settings, backend, metrics, (), screen.progress, spawned)
@@ -104,7 +105,7 @@ async def in_process(
         finally:
             backend.close()
     finally:
-        for process in spawned:
+        for process in chain(*spawned):
             await end(process)
 
 

@@ -184,16 +184,13 @@ class _ProductsInFloat32(TorchFunctionMode):
     ) -> Any:
         given = [each for each in args if each is not None]
         linear = function is torch.nn.functional.linear and len(given) > 1
-        if linear and all(map(_is_plain_bfloat16, given)):
+        plain = (Tensor, torch.nn.Parameter)
+        if linear and all(type(x) in plain and x.dtype == torch.bfloat16 for x in given):
             x, weight, bias = [*args, (kwargs or {}).get("bias")][:3]
             parts = weight.split(max((1 << 20) // weight.shape[1], 1))
             product = torch.cat([function(x.float(), part.float()) for part in parts], -1)
             return (product if bias is None else product + bias.float()).bfloat16()
         return function(*args, **kwargs or {})
-
-
-def _is_plain_bfloat16(value: Any) -> bool:
-    return type(value) in (Tensor, torch.nn.Parameter) and value.dtype == torch.bfloat16
 
 
 @contextlib.contextmanager

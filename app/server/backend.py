@@ -37,6 +37,7 @@ from app.serving.worker import Engine
 logger = logging.getLogger(__name__)
 
 COMPILE_TARGET = "app.constraint:compile_program"
+IMAGE_TARGET = "app.serving.images.preparing:prepare_image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Backend:
     """Identity of stored programs (``app.constraint.stored``); None: they cannot be stored."""
     warm_up: ConstraintSpec | None = None
     """Constraint that a new compile worker compiles first."""
-    image_target: str = "app.serving.images.preparing:prepare_image"
+    image_target: str = IMAGE_TARGET
     """``module:function`` from an ``ImageJob`` to a ``PreparedImage``, run in the image workers."""
     image_model: str = ""
     """Further argument of ``image_target``: path of the model."""

@@ -11,6 +11,7 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -30,7 +31,7 @@ from app.http.errors import status_of
 from app.http.keys import ApiKeys, read_api_keys
 from app.http.requests.body import check_size
 from app.page import STATIC_PATH
-from app.server.backend import COMPILE_TARGET, Backend
+from app.server.backend import COMPILE_TARGET, IMAGE_TARGET, Backend
 from app.server.preload import Preload, warm
 from app.server.readings import memory_bounds, readings
 from app.server.settings import Settings
@@ -50,7 +51,7 @@ from app.serving.kept_responses import MemoryResponses, ResponseStore, StoredRes
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.usage import UsageByKey
 from app.serving.worker import EngineWorker
-from app.serving.workers.pool import WorkerPool, spawn
+from app.serving.workers.pool import WorkerPool, end, spawn
 from app.store.store import open_schema_store, open_store
 from app.telemetry.collector import open_traces
 from app.telemetry.metrics import Metrics
@@ -103,10 +104,21 @@ class Assembly:
             self.worker.cut_off()
 
 
-async def spawn_compilers(settings: Settings) -> list[Process]:
-    """Start the compile workers early, so that they import their code while the model loads."""
-    number, limits = settings.compile_workers, settings.compile_limits()
-    return [await spawn(COMPILE_TARGET, limits) for _ in range(number)]
+async def spawn_workers(settings: Settings) -> tuple[list[Process], list[Process]]:
+    """Start compile workers early, so that they import their code while the model loads; and image
+    workers if the model may read images."""
+    compilers = settings.compile_workers
+    readers = settings.image_workers if _may_read_images(settings) else 0
+    return (
+        [await spawn(COMPILE_TARGET, settings.compile_limits()) for _ in range(compilers)],
+        [await spawn(IMAGE_TARGET, settings.image_limits()) for _ in range(readers)],
+    )
+
+
+def _may_read_images(settings: Settings) -> bool:
+    """Whether the model is a folder with an image processor."""
+    files = ("preprocessor_config.json", "processor_config.json")
+    return settings.images and any(Path(settings.model, file).exists() for file in files)
 
 
 def assemble(
@@ -115,10 +127,10 @@ def assemble(
     metrics: Metrics,
     preloads: Sequence[Preload] = (),
     progress: Progress = SILENCE,
-    spawned: Sequence[Process] = (),
+    spawned: tuple[Sequence[Process], Sequence[Process]] = ((), ()),
 ) -> Assembly:
     """Put the parts together. ``preloads`` are compiled before the first request is taken;
-    ``spawned`` are of ``spawn_compilers``. Raises ``LeapjsonError`` where the store is unusable."""
+    ``spawned`` are of ``spawn_workers``. Raises ``LeapjsonError`` where the store is unusable."""
     clock = time.perf_counter
     api_config = _api_config(settings, backend)
     worker = EngineWorker(backend.engine, clock=clock, stall_seconds=settings.stall_seconds)
@@ -140,7 +152,7 @@ def assemble(
         limits=settings.compile_limits(),
         tenant_share=settings.tenant_share,
         warm_up=backend.warm_up,
-        spawned=spawned,
+        spawned=spawned[0],
     )
 
     store = own_store = None
@@ -177,7 +189,7 @@ def assemble(
         max_characters=settings.max_verbatim_characters,
     )
     validation = Validation(partial(pool.run, CHECK_TARGET, seconds=CHECK_SECONDS))
-    images = _image_intake(settings, backend, metrics)
+    images = _image_intake(settings, backend, metrics, spawned[1])
     intakes = () if images is None else (images,)
     service = GenerationService(
         ServiceConfig(
@@ -284,6 +296,8 @@ def assemble(
                 closing.push_async_callback(programs.close)
             for part in (pool, *intakes, constraints, bindings, validation, schemas, graphs):
                 closing.push_async_callback(part.close)
+            for process in () if intakes else spawned[1]:
+                await end(process)
             with progress.stage("starting the compile workers"):
                 await pool.start()
             for intake in intakes:
@@ -367,7 +381,9 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
     )
 
 
-def _image_intake(settings: Settings, backend: Backend, metrics: Metrics) -> ImageIntake | None:
+def _image_intake(
+    settings: Settings, backend: Backend, metrics: Metrics, spawned: Sequence[Process]
+) -> ImageIntake | None:
     """The intake of images of a vision model; None for other models."""
     if backend.vision is None or backend.vision_encoder is None:
         return None
@@ -381,6 +397,7 @@ def _image_intake(settings: Settings, backend: Backend, metrics: Metrics) -> Ima
         trouble=READING,
         warm_up=ImageJob(_WHITE, "low", max_tokens),
         kills_for_nobody=False,
+        spawned=spawned,
         read=pickle.loads,  # arrays unpickle fast: no pauses, nothing to freeze
     )
     fetcher = None

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import chain
 from types import FrameType
 from typing import Any
 
@@ -17,7 +18,7 @@ from app.core.events import StepObserver
 from app.core.progress import Progress
 from app.http.connection import BoundedConnection
 from app.server.backend import Backend, load_backend
-from app.server.composition import Assembly, api_keys, assemble, spawn_compilers
+from app.server.composition import Assembly, api_keys, assemble, spawn_workers
 from app.server.interpreter import settle_collector
 from app.server.preload import load_types
 from app.server.settings import Settings
@@ -68,7 +69,7 @@ def serve(
         print(greeting(served, sys.stdout), flush=True)
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        spawned = runner.run(spawn_compilers(settings))
+        spawned = runner.run(spawn_workers(settings))
         try:
             backend = load(settings, metrics, screen.progress)
             assembly = assemble(settings, backend, metrics, preloads, screen.progress, spawned)
@@ -84,7 +85,7 @@ def serve(
             settle_collector()
             runner.run(server.serve())
         finally:
-            for process in spawned:
+            for process in chain(*spawned):
                 runner.run(end(process))
     status = 1 if server.failed else 0
     if not server.failed:

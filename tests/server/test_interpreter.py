@@ -8,6 +8,7 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from app.core.events import StepObserver
 from app.core.progress import Progress
 from app.server import serve as serving
 from app.server.backend import Backend
-from app.server.composition import spawn_compilers
+from app.server.composition import spawn_workers
 from app.server.interpreter import OVERLAPPED_SECONDS
 from app.server.serve import DrainingServer
 from app.server.settings import Settings
@@ -65,15 +66,36 @@ def test_processes_that_were_spawned_ahead_end_with_a_model_that_cannot_be_loade
 ) -> None:
     spawned: list[Process] = []
 
-    async def spawn(settings: Settings) -> list[Process]:
-        spawned.extend(await spawn_compilers(settings))
-        return spawned
+    async def spawn(settings: Settings) -> tuple[list[Process], list[Process]]:
+        compilers, readers = await spawn_workers(settings)
+        spawned.extend([*compilers, *readers])
+        return compilers, readers
 
     def load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
-        assert len(spawned) == settings.compile_workers
+        assert len(spawned) == settings.compile_workers + settings.image_workers
         raise UnsupportedModel("no such model")
 
-    monkeypatch.setattr(serving, "spawn_compilers", spawn)
+    monkeypatch.setattr(serving, "spawn_workers", spawn)
     with pytest.raises(UnsupportedModel):
-        serving.serve(Settings(port=0), load)
+        serving.serve(Settings(port=0, model="demo-vision"), load)
     assert [process.returncode for process in spawned] == [KILLED] * len(spawned)
+
+
+def test_image_workers_end_if_the_model_turns_out_to_be_served_as_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readers: list[Process] = []
+
+    async def spawn(settings: Settings) -> tuple[list[Process], list[Process]]:
+        readers.extend((await spawn_workers(settings))[1])
+        return [], readers
+
+    async def run(server: DrainingServer) -> None:
+        app: Any = server.config.app
+        async with app.router.lifespan_context(app):
+            assert [process.returncode for process in readers] == [KILLED] * 2
+
+    monkeypatch.setattr(serving, "spawn_workers", spawn)
+    monkeypatch.setattr(DrainingServer, "serve", run)
+    settings = Settings(port=0, model="demo-vision", compile_workers=1)
+    assert serving.serve(settings, lambda *given: backend(FakeEngine())) == 0

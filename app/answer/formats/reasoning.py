@@ -103,11 +103,6 @@ def _where(sign: str, format: ReasoningFormat) -> Callable[[str], ReasoningForma
     return lambda template: format if sign in template else None
 
 
-def _on_a_line(template: str) -> ReasoningFormat | None:
-    """GLM 4.5 and 4.6, whose prompts end before the newline."""
-    return ReasoningFormat("\n<think>", "</think>") if _ON_A_LINE.search(template) else None
-
-
 def _hunyuan(template: str) -> ReasoningFormat | None:
     """Hunyuan 3."""
     suffix = _HUNYUAN_SUFFIX.search(template)
@@ -120,7 +115,9 @@ _FAMILIES: tuple[Callable[[str], ReasoningFormat | None], ...] = (
     _where("<seed:think>", ReasoningFormat("<seed:think>", "</seed:think>")),
     _where("<mm:think>", ReasoningFormat("<mm:think>", "</mm:think>", unreasoned="</mm:think>")),
     _hunyuan,
-    _on_a_line,
+    lambda template: (  # GLM 4.5 and 4.6, whose prompts end before the newline
+        ReasoningFormat("\n<think>", "</think>") if _ON_A_LINE.search(template) else None
+    ),
     _where("<|START_THINKING|>", ReasoningFormat("<|START_THINKING|>", "<|END_THINKING|>")),
     _where("<|inner_prefix|>", ReasoningFormat("<|inner_prefix|>", "<|inner_suffix|>")),
     _where(

@@ -170,10 +170,6 @@ def identity(value: Any) -> Hashable:
     return (json_kind(value), value)
 
 
-def _is_count(value: Any) -> bool:
-    return is_number(value) and value >= 0 and value == int(value)
-
-
 def _is_schema(value: Any) -> bool:
     return isinstance(value, dict | bool)
 
@@ -229,7 +225,10 @@ _SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
             *("minLength", "minItems", "minContains", "minProperties"),
             *("maxLength", "maxItems", "maxContains", "maxProperties"),
         ],
-        (_is_count, "a non-negative integer"),
+        (
+            lambda value: is_number(value) and value >= 0 and value == int(value),
+            "a non-negative integer",
+        ),
     ),
     VERBATIM: (_is_verbatim, 'a boolean, "words", the name of a part, or both in an object'),
     GRAMMAR: (_is_grammar, "a grammar's text, or an object with its syntax and definition"),

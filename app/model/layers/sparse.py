@@ -77,13 +77,9 @@ def run_densely(model: PreTrainedModel, route: AttentionRoute) -> None:
     )
 
 
-def _bias_by_key(*, dt_states: Tensor, **_: Any) -> Tensor:
-    """Doge adds a number to all scores of a key: [1, H, T] -> [1, H, 1, T]."""
-    return dt_states[:, :, None]
-
-
 _MASKS: Mapping[str, Callable[..., Tensor | None]] = {
     "build_attention_mask_from_topk": lambda **_: None,
-    "prepare_dynamic_mask": _bias_by_key,
+    # Doge adds a number to all scores of a key: [1, H, T] -> [1, H, 1, T].
+    "prepare_dynamic_mask": lambda *, dt_states, **_: dt_states[:, :, None],
 }
 """Replacements for the methods that mask keys that are not selected, by name."""

@@ -35,7 +35,6 @@ from app.model.cpu.kernels.panels import WIDTH
 
 BLOCK = 32
 """Inputs of a block."""
-_f32: Any = np.float32
 
 _AT_ONCE = 1 << 21
 """Numbers that are rounded at a time, in float32: 8 MiB, which the allocator uses again."""
@@ -170,7 +169,7 @@ def _widen_rows(
 
     torch's operations take three times as long, and for a single row thirty times.
     """
-    middle, half = _f32(1 << (bits - 1)), BLOCK // 2
+    middle, half = np.float32(1 << (bits - 1)), BLOCK // 2
     for place in range(len(ids)):
         row = ids[place]
         for first in range(0, out.shape[1], group):
@@ -180,14 +179,14 @@ def _widen_rows(
                 least = widen(minima[row, first // BLOCK])
             if bits == 8:
                 for i in range(first, first + group):
-                    value = _f32(codes[row, i]) * scale - least
+                    value = np.float32(codes[row, i]) * scale - least
                     out[place, i] = narrow(value, out[place, i])
                 continue
             both, own = codes[row, first // 2 :], out[place, first:]
             for i in range(half):
-                own[i] = narrow(_f32(both[i] & 15) * scale - least, own[i])
+                own[i] = narrow(np.float32(both[i] & 15) * scale - least, own[i])
             for i in range(half):
-                own[half + i] = narrow(_f32(both[i] >> 4) * scale - least, own[i])
+                own[half + i] = narrow(np.float32(both[i] >> 4) * scale - least, own[i])
 
 
 def join(parts: list[QuantizedWeight]) -> QuantizedWeight:
