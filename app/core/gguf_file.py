@@ -37,6 +37,7 @@ _SPELLED_ENDS = frozenset(
 """End tokens as in llama.cpp: files name one end of sequence, and chat models have several."""
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 """``struct``'s letters by the number of a value's type; 8 are strings, 9 arrays."""
+_LENGTH = struct.Struct("<Q")
 _MOST_AXES = 4
 """ggml's ``GGML_MAX_DIMS``."""
 _BROKEN = (
@@ -188,9 +189,6 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
             raise ValueError(f"{name} ends beyond the end of the file: the file is truncated")
         tensors[name] = GgufTensor(kind, shape, data[begin : begin + length])
     return metadata, tensors
-
-
-_LENGTH = struct.Struct("<Q")
 
 
 class _Cursor:

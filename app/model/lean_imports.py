@@ -2,7 +2,7 @@
 
 They take 3.6 s of processor time and 170 MiB. Models run without them: functions are only marked
 for the compiler, no shape is symbolic, and DTensor shares weights between devices. A later use
-imports the real ones.
+imports the real ones, but modules that have imported a function by name keep the simple one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,7 +51,7 @@ class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what inspect asks of every module
             raise AttributeError(name)
-        own = _STAND_INS[self.__name__] if sys.modules[self.__name__] is self else {}
+        own = _STAND_INS[self.__name__] if sys.modules.get(self.__name__) is self else {}
         return own[name] if name in own else getattr(_real(self.__name__), name)
 
 
@@ -81,9 +81,11 @@ def leave_out(*, distributed: bool) -> None:
     file = Path(torch.__path__[0], "_dynamo", f"{_MASKS}.py")
     if _COMPILER not in sys.modules and file.exists():
         for name in _STAND_INS.keys() - sys.modules.keys():
-            sys.modules[name] = stand_in = _StandIn(name)
-            stand_in.__path__ = []
-        vars(torch)["_dynamo"] = sys.modules[_COMPILER]
+            stand_in, parent = _StandIn(name), name.rpartition(".")[0]
+            stand_in.__spec__, stand_in.__path__ = find_spec(name), []
+            sys.modules[name] = stand_in
+            if parent:
+                vars(sys.modules[parent])[name.removeprefix(f"{parent}.")] = stand_in
         sys.meta_path.insert(0, _Submodules())
         spec: Any = spec_from_file_location(f"{_COMPILER}.{_MASKS}", file)
         sys.modules[spec.name] = module_from_spec(spec)

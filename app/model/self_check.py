@@ -71,7 +71,7 @@ def make_case(
     states: bool = False,
     padding: int | None = None,
 ) -> CheckCase:
-    """A case of about 30 tokens for a block size of 4, and 50 for one of 16.
+    """A case of 34 tokens for a block size of 4, 42 for one of 8, and 58 for one of 16.
 
     Each of the cache's ``groups`` has block tables of its own. With ``states`` a step of drafts
     (see ``_drafts``) lies between the two, and the last step starts from states saved there. The
@@ -183,11 +183,11 @@ class _ProductsInFloat32(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         given = [each for each in args if each is not None]
-        linear = function is torch.nn.functional.linear and len(given) > 1
+        linear = function is torch.nn.functional.linear and len(given) > 1 and given[1].dim() == 2
         plain = (Tensor, torch.nn.Parameter)
         if linear and all(type(x) in plain and x.dtype == torch.bfloat16 for x in given):
             x, weight, bias = [*args, (kwargs or {}).get("bias")][:3]
-            parts = weight.split(max((1 << 20) // weight.shape[1], 1))
+            parts = weight.split((1 << 20) // max(weight.shape[1], 1) or 1)
             product = torch.cat([function(x.float(), part.float()) for part in parts], -1)
             return (product if bias is None else product + bias.float()).bfloat16()
         return function(*args, **kwargs or {})
@@ -221,7 +221,8 @@ def check_ragged_step(
     error = worst_error(logits, expected)
     tolerance = _TOLERANCE[model.dtype]
     if not error <= tolerance and model.dtype != torch.float32:
-        # Some models amplify rounding errors, so no implementation can be closer than this.
+        # Some models amplify rounding errors. The cache is used again, which must not be noise.
+        logits = _last_logits(forward, case, block_size)
         with _nudging_embeddings(model):
             noise = worst_error(_last_logits(forward, case, block_size), logits)
         tolerance = min(max(tolerance, 2 * noise), _TOLERANCE_AT_MOST)
@@ -235,6 +236,7 @@ def check_ragged_step(
 
 
 def _last_logits(forward: RaggedForward, case: CheckCase, block_size: int) -> Tensor:
+    """Logits of the last step; the steps before it fill the cache."""
     for spans in case.steps:
         logits = forward.run(lay_out(spans, block_size))
     return logits.clone()  # a GPU's next step may write where these are

@@ -117,8 +117,8 @@ async def spawn_workers(settings: Settings) -> tuple[list[Process], list[Process
 
 def _may_read_images(settings: Settings) -> bool:
     """Whether the model is a folder with an image processor."""
-    files = ("preprocessor_config.json", "processor_config.json")
-    return settings.images and any(Path(settings.model, file).exists() for file in files)
+    files = [Path(settings.model, f"{kind}_config.json") for kind in ("preprocessor", "processor")]
+    return settings.images and settings.tensor_parallel == 1 and any(map(Path.exists, files))
 
 
 def assemble(

@@ -48,12 +48,11 @@ class Vocabulary:
         if isinstance(own_eos, int):
             ends.add(own_eos)
         backend = backend_of(tokenizer)
-        added = backend.get_added_tokens_decoder().items()
         content: dict[str, Any] = {  # without the merges, which can take a second to read
             "model": {"vocab": backend.get_vocab(with_added_tokens=False)},
             "added_tokens": [
                 {"id": number, "content": token.content, "special": token.special}
-                for number, token in added
+                for number, token in backend.get_added_tokens_decoder().items()
             ],
             "decoder": backend.decoder and json.loads(backend.decoder.__getstate__()),
         }

@@ -51,6 +51,25 @@ class ForgetsTheScale(CpuAttention):
         return super().attend(layer, query * 1.5, key, value, options)
 
 
+class WritesLate(CpuAttention):
+    """Lets the last token of a step read what its slot held before."""
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
+        slot = int(self.slots[0][-1])
+        pools = (self.storage.keys[layer], self.storage.values[layer])
+        own = (key[:, -1].clone(), value[:, -1].clone())
+        old_key, old_value = (
+            torch.cat([new[:, :-1], pool[slot].clone().unsqueeze(1)], 1)
+            for new, pool in zip((key, value), pools, strict=True)
+        )
+        out = super().attend(layer, query, old_key, old_value, options)
+        for pool, new in zip(pools, own, strict=True):
+            pool[slot] = new
+        return out
+
+
 class MixesUpSpans(CpuAttention):
     """Lets the second span read the first block of the first one."""
 
@@ -122,8 +141,18 @@ def test_differences_of_twice_a_rounding_error_of_the_embeddings_are_allowed(
     model = in_dtype(save_config(tmp_path, "llama"), torch.bfloat16)
     monkeypatch.setitem(self_check._TOLERANCE, torch.bfloat16, 1e-6)
     check(model, CpuAttention)
-    with pytest.raises(UnsupportedModel, match="relative error"):
-        check(model, ForgetsTheScale)
+    for broken in (ForgetsTheScale, WritesLate):
+        with pytest.raises(UnsupportedModel, match="relative error"):
+            check(model, broken)
+
+
+@pytest.mark.parametrize("settings", [{}, {"quantize": "int8"}], ids=["bfloat16", "int8"])
+def test_embeddings_of_a_served_model_are_nudged(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_config("llama").save_pretrained(tmp_path)
+    monkeypatch.setitem(self_check._TOLERANCE, torch.bfloat16, 1e-6)
+    load_runner(runner_config(str(tmp_path), dtype="bfloat16", **settings))
 
 
 def test_the_case_has_a_second_chunk_an_extension_a_decode_and_a_shared_prefix() -> None:

@@ -87,13 +87,15 @@ def test_image_workers_end_if_the_model_turns_out_to_be_served_as_text(
     readers: list[Process] = []
 
     async def spawn(settings: Settings) -> tuple[list[Process], list[Process]]:
-        readers.extend((await spawn_workers(settings))[1])
-        return [], readers
+        compilers, ahead = await spawn_workers(settings)
+        readers.extend(ahead)
+        return compilers, ahead
 
     async def run(server: DrainingServer) -> None:
         app: Any = server.config.app
         async with app.router.lifespan_context(app):
-            assert [process.returncode for process in readers] == [KILLED] * 2
+            ended = [process.returncode for process in readers]
+            assert ended == [KILLED] * settings.image_workers
 
     monkeypatch.setattr(serving, "spawn_workers", spawn)
     monkeypatch.setattr(DrainingServer, "serve", run)

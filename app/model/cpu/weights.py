@@ -159,7 +159,7 @@ def _joined(linears: Sequence[Linear]) -> Tensor:
     if stored:
         return quantized_panels.pack(quantized_panels.join(stored))
     plain = [linear.weight.detach() for linear in linears if isinstance(linear, nn.Linear)]
-    return panels.pack(plain[0].contiguous() if len(plain) == 1 else torch.cat(plain))
+    return panels.pack(plain[0] if len(plain) == 1 else torch.cat(plain))
 
 
 def _joined_bias(linears: Sequence[Linear]) -> Tensor | None:

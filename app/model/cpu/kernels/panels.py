@@ -93,7 +93,7 @@ def pack(weight: Tensor) -> Tensor:
     outputs, inputs = weight.shape
     if outputs % WIDTH:
         weight = F.pad(weight, (0, 0, 0, -outputs % WIDTH))
-    pairs = weight.view(torch.int32).view(-1, WIDTH, inputs // 2)
+    pairs = weight.contiguous().view(torch.int32).view(-1, WIDTH, inputs // 2)
     side_by_side = pairs.transpose(1, 2).contiguous()
     return side_by_side.view(torch.bfloat16).view(-1, inputs // 2, WIDTH, 2)
 
