@@ -45,12 +45,13 @@ export function serverUrl(path: string): string {
 
 /**
  * `fetch` to the server of this page, with the key if there is one. A 401 opens the dialog for a key
- * (unless the user has declined) and is returned like any response. Rejects as `fetch` does: no
- * connection, or aborted.
+ * (unless the user has declined, or has given another key since) and is returned like any response.
+ * Rejects as `fetch` does: no connection, or aborted.
  */
 export async function apiFetch(path: string, init: RequestInit = {}): Promise<Response> {
+  const key = apiKey.peek();
   const response = await requestWithKey(path, init);
-  if (response.status === 401 && !isDeclined) keyWanted.value = true;
+  if (response.status === 401 && !isDeclined && apiKey.peek() === key) keyWanted.value = true;
   return response;
 }
 
