@@ -188,7 +188,8 @@ class _ProductsInFloat32(TorchFunctionMode):
         if linear and all(type(x) in plain and x.dtype == torch.bfloat16 for x in given):
             x, weight, bias = [*args, (kwargs or {}).get("bias")][:3]
             parts = weight.split((1 << 20) // max(weight.shape[1], 1) or 1)
-            product = torch.cat([function(x.float(), part.float()) for part in parts], -1)
+            wide = x.float()
+            product = torch.cat([function(wide, part.float()) for part in parts], -1)
             return (product if bias is None else product + bias.float()).bfloat16()
         return function(*args, **kwargs or {})
 
@@ -212,16 +213,17 @@ def check_ragged_step(
     block_size: int,
     expected: Tensor,
 ) -> None:
-    """Run ``case`` and compare. Raises ``UnsupportedModel`` if a row differs too much.
+    """Run ``case`` and compare with ``expected``, the rows of ``whole_logits``.
 
-    ``expected`` are the rows of ``whole_logits``. The model must be set to the route of
-    ``forward``.
+    The model must be set to the route of ``forward``. Raises ``UnsupportedModel`` if a row differs
+    too much.
     """
     logits = _last_logits(forward, case, block_size)
     error = worst_error(logits, expected)
     tolerance = _TOLERANCE[model.dtype]
     if not error <= tolerance and model.dtype != torch.float32:
-        # Some models amplify rounding errors. The cache is used again, which must not be noise.
+        # Some models amplify rounding errors. Measured between two runs over a used cache, so that
+        # a forward pass that reads old entries does not raise its own limit.
         logits = _last_logits(forward, case, block_size)
         with _nudging_embeddings(model):
             noise = worst_error(_last_logits(forward, case, block_size), logits)

@@ -15,6 +15,7 @@ from app.core.errors import UnsupportedModel
 from app.model import self_check
 from app.model.composition import load_runner
 from app.model.cpu.attention import CpuAttention
+from app.model.cpu.kernels import panels
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
@@ -31,6 +32,7 @@ from tests.model.reach.small import small_config
 from tests.model.tiny import VOCAB, eager_model, runner_config, save_config
 
 BLOCK_SIZE = 4
+RUNS = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Linux")
 
 
 class LosesTheCache(CpuAttention):
@@ -146,7 +148,7 @@ def test_differences_of_twice_a_rounding_error_of_the_embeddings_are_allowed(
             check(model, broken)
 
 
-@pytest.mark.parametrize("settings", [{}, {"quantize": "int8"}], ids=["bfloat16", "int8"])
+@pytest.mark.parametrize("settings", [{}, pytest.param({"quantize": "int8"}, marks=RUNS)])
 def test_embeddings_of_a_served_model_are_nudged(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

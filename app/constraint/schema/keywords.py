@@ -225,10 +225,7 @@ _SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
             *("minLength", "minItems", "minContains", "minProperties"),
             *("maxLength", "maxItems", "maxContains", "maxProperties"),
         ],
-        (
-            lambda value: is_number(value) and value >= 0 and value == int(value),
-            "a non-negative integer",
-        ),
+        (lambda x: is_number(x) and x >= 0 and x == int(x), "a non-negative integer"),
     ),
     VERBATIM: (_is_verbatim, 'a boolean, "words", the name of a part, or both in an object'),
     GRAMMAR: (_is_grammar, "a grammar's text, or an object with its syntax and definition"),

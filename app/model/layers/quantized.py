@@ -191,7 +191,8 @@ class QuantizedEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """[...] -> [..., embedding_dim]."""
-        rows = dequantize(self.stored, self._dtype, ids.flatten()).view(*ids.shape, -1)
+        rows = dequantize(self.stored, self._dtype, ids.flatten())
+        rows = rows.view(*ids.shape, self.embedding_dim)
         return rows if self._scale is None else rows * self._scale
 
 
