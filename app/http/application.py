@@ -101,6 +101,7 @@ def build_app(
         version=api.config.version,
         lifespan=lifespan,
         redirect_slashes=False,
+        openapi_url=None,  # ours is installed below
         docs_url=None,  # FastAPI's own pages load their scripts from a third party
         redoc_url=None,
     )

@@ -1,8 +1,9 @@
-"""Imports of torch and transformers that a server has no use for: torch's compiler, sympy, DTensor.
+"""Imports of torch and transformers that a server has no use for: compiler, export, sympy, DTensor.
 
-They take 3.6 s of processor time and 170 MiB. Models run without them: functions are only marked
-for the compiler, no shape is symbolic, and DTensor shares weights between devices. A later use
-imports the real ones, but modules that have imported a function by name keep the simple one.
+They take 4.7 s of processor time and 185 MiB. Models run without them: functions are only marked for
+the compiler, no shape is symbolic, modules on the meta device use torch's own kernels, and DTensor
+shares weights between devices. A later use imports the real ones, but modules that have imported a
+function by name keep the simple one.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import importlib
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
-
-import torch
 
 _COMPILER = "torch._dynamo"
 _MASKS = "_trace_wrapped_higher_order_op"
 """The one module of the compiler that transformers uses, for masks."""
+_META = "torch._meta_registrations"
+"""Kernels in Python for the meta device, of operations that have none in C++."""
 
 
 def _unmarked(function: Any = None, *_: Any, **__: Any) -> Any:
@@ -28,6 +29,9 @@ def _unmarked(function: Any = None, *_: Any, **__: Any) -> Any:
 
 
 _STAND_INS: dict[str, dict[str, Any]] = {
+    _META: {},
+    "torch.export": {},
+    "torch._export": {"wrappers": SimpleNamespace(allow_in_pre_dispatch_graph=_unmarked)},
     _COMPILER: dict.fromkeys(("disable", "allow_in_graph", "assume_constant_result"), _unmarked),
     # Operations on the meta device ask whether their arguments are symbolic.
     "sympy": {"Basic": type("Basic", (), {})},
@@ -47,6 +51,10 @@ _STAND_INS: dict[str, dict[str, Any]] = {
 
 class _StandIn(ModuleType):
     """Stands for a module until another attribute than those of ``_STAND_INS`` is used."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__spec__, self.__path__ = ModuleSpec(name, None), []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what inspect asks of every module
@@ -71,30 +79,61 @@ class _Submodules(MetaPathFinder, Loader):
 
 
 def _real(name: str) -> ModuleType:
-    if isinstance(sys.modules.get(name), _StandIn):
-        del sys.modules[name]
-    return importlib.import_module(name)
+    for module in (_META, name):  # whatever it is may compute on the meta device
+        if isinstance(sys.modules.get(module), _StandIn):
+            del sys.modules[module]
+        importlib.import_module(module)
+    return sys.modules[name]
+
+
+def import_kernels() -> bool:
+    """Import torch's kernels in Python for the meta device; False: they were there already."""
+    left_out = isinstance(sys.modules.get(_META), _StandIn)
+    _real(_META)
+    return left_out
 
 
 def leave_out(*, distributed: bool) -> None:
-    """Call before models of transformers are imported. ``distributed``: leave out DTensor, too."""
-    file = Path(torch.__path__[0], "_dynamo", f"{_MASKS}.py")
-    if _COMPILER not in sys.modules and file.exists():
-        for name in _STAND_INS.keys() - sys.modules.keys():
-            stand_in, parent = _StandIn(name), name.rpartition(".")[0]
-            stand_in.__spec__, stand_in.__path__ = find_spec(name), []
-            sys.modules[name] = stand_in
-            if parent:
-                vars(sys.modules[parent])[name.removeprefix(f"{parent}.")] = stand_in
-        sys.meta_path.insert(0, _Submodules())
-        spec: Any = spec_from_file_location(f"{_COMPILER}.{_MASKS}", file)
-        sys.modules[spec.name] = module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[spec.name])
-    if distributed:
-        from transformers.utils.import_utils import is_torch_distributed_available
+    """Import torch and transformers. What was imported before is left as it is.
 
+    ``distributed``: leave out DTensor, too.
+    """
+    early = "torch" not in sys.modules
+    if early:
+        sys.modules.update({name: _StandIn(name) for name in _STAND_INS if name not in sys.modules})
+        sys.meta_path.insert(0, _Submodules())
+    import torch
+
+    if early:
+        importlib.import_module("torch._prims.rng_prims")  # torch.Generator needs it
+        if (file := Path(torch.__path__[0], "_dynamo", f"{_MASKS}.py")).exists():
+            spec: Any = spec_from_file_location(f"{_COMPILER}.{_MASKS}", file)
+            sys.modules[spec.name] = module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[spec.name])
+    import transformers
+    from transformers.utils import import_utils
+
+    find: Any = import_utils.define_import_structure
+    models = Path(transformers.__path__[0], "models")
+
+    def find_once(path: Any, prefix: str | None = None) -> Any:
+        """transformers reads 2,000 files of its models for its own names, and again for theirs."""
+        if prefix is not None or Path(path) != models / "__init__.py":
+            return find(path, prefix=prefix)
+        found = find(models, prefix="models")  # it remembers this
+        return {
+            needs: {
+                module.removeprefix("models."): names
+                for module, names in modules.items()
+                if module.startswith("models.")
+            }
+            for needs, modules in found.items()
+        }
+
+    vars(import_utils)[find.__name__] = find_once
+    if distributed:
         attributes = vars(torch.distributed)
         is_available = attributes["is_available"]
         attributes["is_available"] = lambda: False
-        is_torch_distributed_available()  # transformers remembers the answer
+        import_utils.is_torch_distributed_available()  # transformers remembers the answer
         attributes["is_available"] = is_available

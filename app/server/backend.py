@@ -98,12 +98,12 @@ def load_backend(
     """Load the model, its tokenizer and the engine. Raises ``UnsupportedModel``."""
     with progress.stage("importing torch and transformers"), importing():
         # Imported here: a server around another backend needs no torch.
-        from transformers.utils import logging as library_log
-
         from app.core.kernels import telling_compilations
         from app.model.lean_imports import leave_out
 
         leave_out(distributed=settings.tensor_parallel == 1)
+        from transformers.utils import logging as library_log
+
         from app.model import composition  # noqa: F401
 
         library_log.disable_default_handler()  # its messages go to our log instead

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, get_args
 
 from fastapi import FastAPI
+from pydantic import AliasChoices, BaseModel
 from pydantic_core import from_json
 from starlette.routing import Route
 from starlette.types import Message, Scope
@@ -45,11 +46,12 @@ class Telemetry:
         """``app``'s routes are complete. ``content``: bytes of each body, and characters of its
         path, that go into the log."""
         metrics.describe(model)
-        hidden = [
-            each for each in app.routes if isinstance(each, Route) and not each.include_in_schema
-        ]
+        routes = [each for each in app.routes if isinstance(each, Route)]
         self.metrics = metrics
-        self.names = KnownNames(app.openapi(), [route.path_format for route in hidden])
+        self.names = KnownNames(
+            [route.path_format for route in routes],
+            [getattr(route, "openapi_extra", None) for route in routes],
+        )
         self.traces = traces
         self.content = content
 
@@ -167,16 +169,17 @@ _LONGEST_PARAM = 200
 
 
 class KnownNames:
-    """The paths and fields of an OpenAPI document; whatever else a client sends is ``other``."""
+    """Paths, and the fields of their operations; whatever else a client sends is ``other``."""
 
-    def __init__(self, document: Mapping[str, Any], more_paths: Iterable[str] = ()) -> None:
-        paths = {*document.get("paths", {}), *more_paths}
+    def __init__(self, paths: Iterable[str], operations: Any) -> None:
+        """``operations``: JSON Schemas and models, however nested."""
+        paths = set(paths)
         self._exact = frozenset(path for path in paths if "{" not in path)
         self._templates: list[tuple[re.Pattern[str], str]] = [
             (re.compile(re.sub(r"\\\{.*?\\\}", ".+", re.escape(path)), re.DOTALL), path)
             for path in sorted(paths - self._exact)
         ]
-        self._fields = frozenset(_field_names(document))
+        self._fields = frozenset(_field_names(operations, set()))
 
     @property
     def endpoints(self) -> frozenset[str]:
@@ -202,12 +205,24 @@ class KnownNames:
         return "".join(map(shown, _STEP.finditer(param[: 2 * _LONGEST_PARAM])))[:_LONGEST_PARAM]
 
 
-def _field_names(value: Any) -> Iterable[str]:
+def _field_names(value: Any, seen: set[type]) -> Iterator[str]:
+    parts: Iterable[Any] = get_args(value)
     if isinstance(value, Mapping):
         properties = value.get("properties")
         if isinstance(properties, Mapping):
             yield from properties
-        value = list(value.values())
-    if isinstance(value, list):
-        for each in value:
-            yield from _field_names(each)
+        parts = value.values()
+    elif isinstance(value, list):
+        parts = value
+    elif isinstance(value, type) and issubclass(value, BaseModel) and value not in seen:
+        seen.add(value)
+        fields = value.model_fields
+        for name, field in fields.items():
+            sent = field.validation_alias or name
+            yield from map(str, sent.choices if isinstance(sent, AliasChoices) else [sent])
+        # What a request may have beside the fields of its model.
+        for attribute in ("unserved", "no_effect"):
+            yield from getattr(value, attribute, ())
+        parts = [field.annotation for field in fields.values()]
+    for each in parts:
+        yield from _field_names(each, seen)

@@ -1,9 +1,13 @@
-"""Servers import neither torch's compiler nor sympy nor DTensor, and they work when used."""
+"""Servers do not import torch's compiler, export, sympy and DTensor, which work when used."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
+
+from transformers import LlamaConfig, LlamaForCausalLM
 
 PROGRAM = """
 import sys
@@ -16,7 +20,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 with torch.device("meta"):
     LlamaForCausalLM(LlamaConfig(num_hidden_layers=1))
-unused = {"torch._inductor", "torch.distributed.tensor", "triton", "sympy.core"}
+torch.Generator().manual_seed(0)
+unused = {"torch._inductor", "torch.distributed.tensor", "torch.export.unflatten"}
+unused |= {"triton", "sympy.core", "torch._refs"}
 assert not unused & sys.modules.keys(), unused & sys.modules.keys()
 assert torch.distributed.is_available()
 
@@ -30,7 +36,46 @@ from transformers import masking_utils
 
 assert masking_utils.TransformGetItemToIndex is TransformGetItemToIndex
 import torch._dynamo.utils
+assert torch._refs.where is sys.modules["torch._refs"].where
+assert torch.export.Dim("rows", min=2).min == 2
 from torch.distributed.tensor import DTensor
+"""
+
+
+MODELS = """
+from app.model.lean_imports import leave_out
+
+leave_out(distributed=True)
+from transformers import utils
+from transformers.utils import import_utils
+
+file = f"{utils.__path__[0]}/../models/__init__.py".replace("utils/../", "")
+found = import_utils.define_import_structure(file)
+read = import_utils.create_import_structure_from_path(file)
+assert found == import_utils.spread_import_structure(read)
+assert "llama.modeling_llama" in found[frozenset({"torch"})]
+"""
+
+
+KERNELS = """
+import sys
+from app.model.lean_imports import import_kernels, leave_out
+
+leave_out(distributed=True)
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from app.model.checkpoints.loading import load_whole
+from app.model.config import ModelConfig
+
+try:
+    with torch.device("meta"):
+        LlamaForCausalLM(LlamaConfig.from_pretrained(sys.argv[1]))
+except NotImplementedError:
+    pass
+else:
+    raise AssertionError("torch has this kernel; the test needs another model")
+load_whole(ModelConfig(model=sys.argv[1]), torch.device("cpu"), torch.float32)
+assert not import_kernels()
 """
 
 
@@ -52,9 +97,32 @@ for name in own.keys() & vars(real).keys():  # other versions of torch lack some
 """
 
 
+def run(program: str, *arguments: str) -> None:
+    subprocess.run([sys.executable, "-c", program, *arguments], check=True, timeout=300)
+
+
 def test_the_compiler_and_dtensor_are_imported_at_their_first_use() -> None:
-    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=300)
+    run(PROGRAM)
 
 
 def test_functions_for_symbolic_shapes_give_what_those_of_torch_give() -> None:
-    subprocess.run([sys.executable, "-c", SYMBOLS], check=True, timeout=300)
+    run(SYMBOLS)
+
+
+def test_transformers_finds_the_modules_of_its_models() -> None:
+    run(MODELS)
+
+
+def test_a_model_that_needs_kernels_in_python_is_loaded_with_them(tmp_path: Path) -> None:
+    scaled: dict[str, Any] = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "rope_theta": 5e5,
+        "low_freq_factor": 1.0,
+    }
+    scaled |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 64, "vocab_size": 64}
+    sizes |= {"num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(**sizes, rope_parameters=scaled)
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    run(KERNELS, str(tmp_path))

@@ -6,7 +6,7 @@ import random
 import re
 import socket
 import string
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
-from app.telemetry.watch import KnownNames
+from app.telemetry.watch import KnownNames, Telemetry
 from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine, until
 from tests.telemetry.conftest import Served
@@ -138,7 +138,8 @@ async def test_labels_stay_few_whatever_clients_ask_for() -> None:
         return "".join(source.choices(string.ascii_letters + "/.%{}é", k=9))
 
     async with client_of(FakeEngine(), metrics) as client:
-        names = KnownNames((await client.get("/openapi.json")).json(), ["/openapi.json"])
+        document = (await client.get("/openapi.json")).json()
+        names = KnownNames([*document["paths"], "/openapi.json"], [])
         for _ in range(150):
             path = source.choice(["", "/v1/", CHAT, "/v1/models/", "/v1/schemas/"]) + word()
             method = source.choice(["GET", "POST", "DELETE", "PUT", "TRACE", "X" + word()[:3]])
@@ -214,10 +215,8 @@ async def test_logged_content_has_the_body_of_a_stream(caplog: pytest.LogCapture
     assert answer.text.endswith("data: [DONE]\n\n")
 
 
-DOCUMENT = {
-    "paths": {"/a": {}, "/m/{model}": {}, "/s/{id}/t": {}},
-    "components": {"X": {"properties": {"messages": {"properties": {"content": {}}}}}},
-}
+PATHS = ["/a", "/m/{model}", "/s/{id}/t"]
+OPERATIONS: dict[str, Any] = {"X": {"properties": {"messages": {"properties": {"content": {}}}}}}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +233,7 @@ DOCUMENT = {
     ],
 )
 def test_an_endpoint_is_a_route_or_other(path: str, endpoint: str) -> None:
-    assert KnownNames(DOCUMENT).endpoint(path) == endpoint
+    assert KnownNames(PATHS, []).endpoint(path) == endpoint
 
 
 async def test_requests_of_the_page_are_counted_by_their_routes() -> None:
@@ -244,6 +243,25 @@ async def test_requests_of_the_page_are_counted_by_their_routes() -> None:
             await client.get(path)
     counted = {endpoint for endpoint, _, _ in requests_total(metrics)}
     assert counted == {"/", "/docs", "/page/{file}", "other"}
+
+
+def properties_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(properties := value.get("properties"), dict):
+            yield from properties
+        for each in value.values():
+            yield from properties_in(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from properties_in(each)
+
+
+async def test_a_log_shows_every_field_of_the_document() -> None:
+    app = assemble(Settings(compile_workers=1), backend(FakeEngine()), Metrics()).app
+    fields = {name for name in properties_in(app.openapi()) if "[" not in name}
+    assert len(fields) > 300
+    names = Telemetry(app, Metrics(), model="m", traces=None).names
+    assert {name for name in fields if names.param(name) != name} == set()
 
 
 @pytest.mark.parametrize(
@@ -259,4 +277,4 @@ async def test_requests_of_the_page_are_counted_by_their_routes() -> None:
     ],
 )
 def test_of_a_field_a_log_shows_the_names_that_the_server_has(param: str, shown: str) -> None:
-    assert KnownNames(DOCUMENT).param(param) == shown
+    assert KnownNames([], OPERATIONS).param(param) == shown

@@ -41,6 +41,7 @@ from app.model.checkpoints.stored_quantization import (
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 from app.model.layers.architecture import check_config, remove_batch_effects
+from app.model.lean_imports import import_kernels
 from app.model.parallel.group import Group
 
 _log = logging.getLogger(__name__)
@@ -131,6 +132,8 @@ def load_whole(
             f"the weights of {config.model} do not fit in the memory of the GPU: {error}"
         ) from error
     except _LOAD_ERRORS as error:
+        if isinstance(error, NotImplementedError) and import_kernels():
+            return load_whole(config, device, dtype, group, progress)
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
     model.requires_grad_(False).eval()
     remove_batch_effects(model, config.max_model_len)

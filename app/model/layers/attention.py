@@ -16,6 +16,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -25,7 +26,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from app.core.errors import UnsupportedModel
 from app.core.step import StepInterrupted
 from app.model.kv_storage import LayerShape
-from app.model.layers.architecture import check_layers, chunk_sizes
+from app.model.layers.architecture import check_layers, chunk_sizes, is_plain_linear
 from app.model.layers.model_call import logits_of, text_alone
 from app.model.layers.recurrent import RecurrentRoute
 
@@ -255,10 +256,34 @@ def probe_layers(
     """
     probe = _ShapeProbe()
     route.chunks = chunk_sizes(model.config)
-    with contextlib.nullcontext() if recurrent is None else recurrent.probing():
+    states = contextlib.nullcontext() if recurrent is None else recurrent.probing()
+    with states, _without_products(model):
         run_two_tokens(model, route, probe)
     check_layers(model, {*probe.shapes, *(() if recurrent is None else recurrent.shapes)})
     return probe.shapes
+
+
+@contextlib.contextmanager
+def _without_products(model: PreTrainedModel) -> Iterator[None]:
+    """Linear layers return zeros: a pass that is made for shapes need not read their weights."""
+    from app.model.layers.quantized import QuantizedLinear  # its self-check imports this module
+
+    layers: list[Any] = [
+        each
+        for each in model.modules()
+        if is_plain_linear(each) or isinstance(each, QuantizedLinear)
+    ]
+    for layer in layers:
+        layer.forward = partial(_zeros, layer.out_features)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def _zeros(width: int, x: Tensor) -> Tensor:
+    return x.new_zeros(*x.shape[:-1], width)
 
 
 def set_attention(model: PreTrainedModel, name: str) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 
-import torch
-
 from app.core.images import ImageJob, ImageProcessor, PreparedImage, ReadingLimits
 from app.model.lean_imports import leave_out
 from app.serving.images.reading import read_image
 
 leave_out(distributed=True)
+import torch  # noqa: E402
+
 from app.model.vision import load_image_processor  # noqa: E402
 
 
