@@ -7,16 +7,16 @@ compare the document with the answers of every route; schemathesis does so with 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Generic, Literal, TypeVar
 
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
-from pydantic_core import core_schema
+from pydantic_core import core_schema, to_json
 
 from app.http.config import ApiConfig
 from app.http.errors import ANTHROPIC
@@ -153,9 +153,13 @@ def install_openapi(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfi
             app.openapi_schema = _document(app, routers, config)
         return app.openapi_schema
 
-    async def serve(_: Request) -> JSONResponse:
+    @functools.cache
+    def body() -> bytes:
+        return to_json(openapi())
+
+    async def serve(_: Request) -> Response:
         async with lock:  # 0.3 s the first time, which are not the event loop's
-            return JSONResponse(await asyncio.to_thread(openapi))
+            return Response(await asyncio.to_thread(body), media_type="application/json")
 
     app.openapi = openapi  # type: ignore[method-assign]
     app.add_route("/openapi.json", serve, include_in_schema=False)

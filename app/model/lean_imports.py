@@ -1,21 +1,25 @@
 """Imports of torch and transformers that a server has no use for: compiler, export, sympy, DTensor.
 
-They take 4.7 s of processor time and 185 MiB. Models run without them: functions are only marked for
-the compiler, no shape is symbolic, modules on the meta device use torch's own kernels, and DTensor
-shares weights between devices. A later use imports the real ones, but modules that have imported a
-function by name keep the simple one.
+They take 4.7 s of processor time and 185 MiB. Models run without them: functions are only marked
+for the compiler, no shape is symbolic, few modules need kernels in Python on the meta device (see
+``with_kernels``), and DTensor shares weights between devices. A later use imports the real ones,
+but modules that have imported a function by name keep the simple one.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _COMPILER = "torch._dynamo"
 _MASKS = "_trace_wrapped_higher_order_op"
@@ -33,7 +37,7 @@ _STAND_INS: dict[str, dict[str, Any]] = {
     "torch.export": {},
     "torch._export": {"wrappers": SimpleNamespace(allow_in_pre_dispatch_graph=_unmarked)},
     _COMPILER: dict.fromkeys(("disable", "allow_in_graph", "assume_constant_result"), _unmarked),
-    # Operations on the meta device ask whether their arguments are symbolic.
+    # The kernels in Python ask whether their arguments are symbolic.
     "sympy": {"Basic": type("Basic", (), {})},
     "torch.fx.experimental.symbolic_shapes": {
         **dict.fromkeys(("expect_true", "guard_or_false", "guard_or_true"), bool),
@@ -46,7 +50,7 @@ _STAND_INS: dict[str, dict[str, Any]] = {
         "sym_or": lambda *each: any(each),
     },
 }
-"""Attributes by module: those that a start uses, and that need not be the real ones."""
+"""Attributes by module: those that are used, and that need not be the real ones."""
 
 
 class _StandIn(ModuleType):
@@ -81,22 +85,26 @@ class _Submodules(MetaPathFinder, Loader):
 def _real(name: str) -> ModuleType:
     for module in (_META, name):  # whatever it is may compute on the meta device
         if isinstance(sys.modules.get(module), _StandIn):
-            del sys.modules[module]
+            sys.modules.pop(module, None)
         importlib.import_module(module)
     return sys.modules[name]
 
 
-def import_kernels() -> bool:
-    """Import torch's kernels in Python for the meta device; False: they were there already."""
-    left_out = isinstance(sys.modules.get(_META), _StandIn)
+def with_kernels(build: Callable[[], T]) -> T:
+    """``build()``, a model on the meta device, with torch's kernels in Python if it needs them."""
+    try:
+        return build()
+    except NotImplementedError:
+        if not isinstance(sys.modules.get(_META), _StandIn):
+            raise
     _real(_META)
-    return left_out
+    return build()
 
 
 def leave_out(*, distributed: bool) -> None:
-    """Import torch and transformers. What was imported before is left as it is.
+    """Import torch and transformers. ``distributed``: leave out DTensor, too.
 
-    ``distributed``: leave out DTensor, too.
+    If torch was imported before, as by a module of ``--preload``, only that is left out.
     """
     early = "torch" not in sys.modules
     if early:
@@ -105,7 +113,12 @@ def leave_out(*, distributed: bool) -> None:
     import torch
 
     if early:
-        importlib.import_module("torch._prims.rng_prims")  # torch.Generator needs it
+        for name in _STAND_INS:  # import sets no attribute for a module that is there already
+            parent, _, child = name.rpartition(".")
+            if parent:
+                setattr(importlib.import_module(parent), child, sys.modules[name])
+        with suppress(ImportError):
+            importlib.import_module("torch._prims.rng_prims")  # torch.Generator needs it in 2.13
         if (file := Path(torch.__path__[0], "_dynamo", f"{_MASKS}.py")).exists():
             spec: Any = spec_from_file_location(f"{_COMPILER}.{_MASKS}", file)
             sys.modules[spec.name] = module_from_spec(spec)

@@ -27,6 +27,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 from app.core.errors import UnsupportedModel
 from app.model.cpu.kernels.quantized_panels import QuantizedWeight
 from app.model.layers.quantized import QuantizedEmbedding, QuantizedExperts, QuantizedLinear
+from app.model.lean_imports import with_kernels
 
 _METHOD = "leapjson-stored"
 _LINEAR = (nn.Linear, FalconLinear)
@@ -78,11 +79,15 @@ def assemble(
 
 def empty_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Modules without memory, for their names and kinds."""
-    with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            config, dtype=dtype, attn_implementation="eager", trust_remote_code=False
-        )
-    return model
+
+    def make() -> PreTrainedModel:
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(
+                config, dtype=dtype, attn_implementation="eager", trust_remote_code=False
+            )
+        return model
+
+    return with_kernels(make)
 
 
 class _Stored(QuantizationConfigMixin):

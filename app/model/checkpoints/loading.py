@@ -7,6 +7,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Container, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ from app.model.checkpoints.stored_quantization import (
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 from app.model.layers.architecture import check_config, remove_batch_effects
-from app.model.lean_imports import import_kernels
+from app.model.lean_imports import with_kernels
 from app.model.parallel.group import Group
 
 _log = logging.getLogger(__name__)
@@ -132,8 +133,6 @@ def load_whole(
             f"the weights of {config.model} do not fit in the memory of the GPU: {error}"
         ) from error
     except _LOAD_ERRORS as error:
-        if isinstance(error, NotImplementedError) and import_kernels():
-            return load_whole(config, device, dtype, group, progress)
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
     model.requires_grad_(False).eval()
     remove_batch_effects(model, config.max_model_len)
@@ -184,7 +183,8 @@ def _with_stored_weights(
 ) -> PreTrainedModel:
     loaded: PreTrainedModel
     with _telling(progress), telling_downloads(progress) as downloads:
-        loaded, report = family.from_pretrained(
+        load = partial(
+            family.from_pretrained,
             model,
             config=settings,
             dtype=dtype,
@@ -195,6 +195,7 @@ def _with_stored_weights(
             tqdm_class=downloads,
             **options,
         )
+        loaded, report = with_kernels(load)
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills such weights with noise and only logs it.

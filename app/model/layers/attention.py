@@ -271,7 +271,8 @@ def _without_products(model: PreTrainedModel) -> Iterator[None]:
     layers: list[Any] = [
         each
         for each in model.modules()
-        if is_plain_linear(each) or isinstance(each, QuantizedLinear)
+        if (is_plain_linear(each) or isinstance(each, QuantizedLinear))
+        and "forward" not in vars(each)  # set by compressed-tensors
     ]
     for layer in layers:
         layer.forward = partial(_zeros, layer.out_features)
