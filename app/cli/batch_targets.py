@@ -96,7 +96,7 @@ async def in_process(
     spawned = await spawn_workers(settings)
     try:
         backend = load_backend(settings, metrics, screen.progress)
-        assembly = assemble(settings, backend, metrics, (), screen.progress, spawned)
+        assembly = assemble(settings, backend, metrics, None, screen.progress, spawned)
         sys.setswitchinterval(backend.switch_seconds)
         settle_collector()
         try:

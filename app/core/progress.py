@@ -15,7 +15,6 @@ class Stage(Protocol):
 
     def reach(self, done: int, of: int | None = None, *, now: str = "") -> None:
         """``done`` units are done, of ``of`` if known; ``now`` names the next one."""
-        ...
 
 
 class Progress(Protocol):
@@ -29,7 +28,6 @@ class Progress(Protocol):
         ``name``: the operation ("reading the weights"); ``unit``: the unit of the counts, ``"B"``
         for bytes.
         """
-        ...
 
 
 class _Unheard:

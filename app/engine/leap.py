@@ -196,8 +196,11 @@ class Leaper:
         """
         width = WINDOW_TOKENS
         while True:
-            if not settled:
-                first = self._character_start(answer, start, first)
+            while not settled and start < first < len(answer):  # to the start of a character
+                piece = self.spelling[answer[first]]
+                if not piece or piece[0] & 0xC0 != 0x80:
+                    break
+                first -= 1
             window = answer[first:]
             text = b"".join([self.spelling[token] for token in window])
             whole = text + forced
@@ -213,15 +216,6 @@ class Leaper:
                 return _Split(first, kept, len(window), tokens, pieces, len(text))
             width *= 4
             first = max(start, len(answer) - width)
-
-    def _character_start(self, answer: Sequence[int], start: int, first: int) -> int:
-        """The last token not after ``first`` that does not begin inside a UTF-8 character."""
-        while start < first < len(answer):
-            piece = self.spelling[answer[first]]
-            if not piece or piece[0] & 0xC0 != 0x80:
-                break
-            first -= 1
-        return first
 
     def encode(self, data: bytes) -> list[int] | None:
         """Tokens of ``data``; None where it is not UTF-8."""

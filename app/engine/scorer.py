@@ -135,8 +135,11 @@ class Scorer:
             self._pass_over(sequence, found, wanted)
             return None
         base, before = len(sequence.tokens), found.ahead
-        if begun:
-            base, start = self._token_at(sequence, cursor.length, found.start)
+        if begun:  # behind the last token that is not part of it
+            start = cursor.length
+            while start > found.start:
+                base -= 1
+                start -= len(self._leaper.spelling[sequence.tokens[base]])
             before = cursor.text(start, found.start)
         tree = self._tree(sequence, found, base, before)
         if tree is None:
@@ -150,14 +153,6 @@ class Scorer:
         """Score nothing; report the choice if an exact draw was ``wanted``."""
         if wanted:
             sequence.scored.append(ScoredChoice(found.start, found.place, (), True, by_tokens=True))
-
-    def _token_at(self, sequence: Sequence, length: int, place: int) -> tuple[int, int]:
-        """The token of the answer that spells byte ``place`` of ``length``, and where it begins."""
-        index, start = len(sequence.tokens), length
-        while start > place:
-            index -= 1
-            start -= len(self._leaper.spelling[sequence.tokens[index]])
-        return index, start
 
     def _tree(self, sequence: Sequence, found: Found, base: int, before: bytes) -> WayTree | None:
         """The tree of a choice, cached for later answers."""

@@ -109,7 +109,11 @@ def drawing_of(graph: Graph) -> Drawing:
     sizes = [(2 * RADIUS + 2 * ADVANCE * len(note), 2 * RADIUS) for note in notes]
     shown = [each if len(each) <= _LINES else each[: _LINES - 1] for each in groups.values()]
     for numbers, lines in zip(groups.values(), shown, strict=True):
-        sizes.append(_box_size([ways[number] for number in lines], len(numbers) - len(lines)))
+        texts = [ways[number].runs for number in lines]
+        if more := len(numbers) - len(lines):
+            texts.append([(more_text(more), "start")])
+        longest = max(sum(len(text) * ADVANCE + 6 for text, _ in line) for line in texts)
+        sizes.append((longest + 10, len(texts) * LINE + 8))
     arrows: list[tuple[int, int]] = []
     for item, (source, target) in enumerate(groups, start=len(notes)):
         arrows.append((source, item))
@@ -139,9 +143,8 @@ def more_text(count: int) -> str:
 
 
 def _way(edge: Edge) -> Way:
-    choice = edge.choice
-    if edge.kind not in ("text", "rule", "fold"):
-        choice = choice.replace(" ", "·")
+    is_name = edge.kind in ("text", "rule", "fold")
+    choice = edge.choice if is_name else edge.choice.replace(" ", "·")
     choice = _shorten(choice, _LONGEST // 2)
     leap = _shorten(spell_bytes(edge.leap).replace(" ", "·"), _LONGEST - len(choice))
     return Way(edge, choice, leap)
@@ -164,14 +167,6 @@ def _shorten(text: str, longest: int) -> str:
         return text
     half = (longest - 3) // 2
     return f"{text[:half]}...{text[-half:]}"
-
-
-def _box_size(ways: Sequence[Way], more: int) -> tuple[float, float]:
-    lines = [way.runs for way in ways]
-    if more:
-        lines.append([(more_text(more), "start")])
-    longest = max(sum(len(text) * ADVANCE + 6 for text, _ in line) for line in lines)
-    return longest + 10, len(lines) * LINE + 8
 
 
 def _trimmed(points: Sequence[Placed], first: float, last: float, *, back: bool) -> list[Placed]:

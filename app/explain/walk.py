@@ -123,14 +123,18 @@ class Walker:
             if offset == len(text):
                 break
             before = positions, arrivals
-            positions, arrivals = self._push_character(positions, text[offset], offset)
+            arrivals, written = [], text[offset].encode("utf-8", "surrogatepass")
+            for index, byte in enumerate(written, start=1):
+                whole = index == len(written)
+                positions, arrivals = self._push(positions, byte, offset, whole=whole)
             if not positions and not arrivals:
                 return replace(self._walk_to(*before, settled, offset), complete=False)
             if text[offset].isascii() and before == (positions, arrivals):
                 idle.add(text[offset])
-            common = _common_origin(positions, arrivals)
-            if common is not None and common.whole:
-                settled = common
+            first = arrivals[0] if arrivals else positions[0].origin
+            from_one = len(arrivals) < 2 and all(each.origin is first for each in positions)
+            if from_one and first.whole:
+                settled = first
             offset += 1
         return self._walk_to(positions, arrivals, settled, len(text))
 
@@ -140,16 +144,6 @@ class Walker:
             return set()
         key = tuple([(position.way, position.rest, position.leapt) for position in positions])
         return self._idle.setdefault(key, set())
-
-    def _push_character(
-        self, positions: list[_Position], character: str, offset: int
-    ) -> tuple[list[_Position], list[_Arrival]]:
-        """The positions and arrivals after the character at ``offset``."""
-        arrivals: list[_Arrival] = []
-        written = character.encode("utf-8", "surrogatepass")
-        for index, byte in enumerate(written, start=1):
-            positions, arrivals = self._push(positions, byte, offset, whole=index == len(written))
-        return positions, arrivals
 
     def _push(
         self, positions: list[_Position], byte: int, offset: int, *, whole: bool
@@ -241,10 +235,3 @@ class Walker:
             steps.append(step)
             step = step.before
         return Walk(steps[::-1], arrival.node, bool(ends), offset, resume)
-
-
-def _common_origin(positions: list[_Position], arrivals: list[_Arrival]) -> _Arrival | None:
-    """The one arrival from which all positions come, if there is one."""
-    first = arrivals[0] if arrivals else positions[0].origin
-    is_common = len(arrivals) < 2 and all(position.origin is first for position in positions)
-    return first if is_common else None

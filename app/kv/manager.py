@@ -122,7 +122,8 @@ class BlockManager:
                     runs[i] = len(found) if block == NO_BLOCK else runs[i]
             if checkpoint and not prefix.checkpoint:
                 continue
-            if unbroken or self._can_be_read(runs, start + size):
+            pairs = zip(runs, self._groups, strict=True)  # does the next token only read these?
+            if unbroken or all(run * size <= each.first_read(start + size) for run, each in pairs):
                 usable = len(found)
         return found[:usable]
 
@@ -227,12 +228,6 @@ class BlockManager:
         table.columns.clear()
         table.in_use = False
         table.least = 0
-
-    def _can_be_read(self, firsts: Sequence[int], computed: int) -> bool:
-        """Whether the next token only reads blocks from ``firsts`` on, by group."""
-        pairs = zip(firsts, self._groups, strict=True)
-        size = self.block_size
-        return all(first * size <= group.first_read(computed) for first, group in pairs)
 
     def _length(self, group: _Group, first: int, num_tokens: int) -> int:
         """Length of a new table, which holds the blocks from ``first`` on."""

@@ -27,7 +27,6 @@ from app.model.device import (
     choose_device,
     choose_dtype,
     describe,
-    forbid_rounded_sums,
     granted_cores,
     granted_memory,
     naming_failures,
@@ -57,7 +56,6 @@ from app.model.self_check import CHECKED_SLOTS
 from app.model.state_storage import StateStorage, allocate_states, slots_within
 
 if TYPE_CHECKING:
-    from app.model.cuda.compilations import KernelCompilations
     from app.model.cuda.graphs import CudaSteps
 
 _CPU_CACHE_BYTES = 1 << 30
@@ -114,7 +112,9 @@ def _load(
     torch.set_num_threads(config.threads or min(torch.get_num_threads(), cores))
     device = choose_device(config.device)
     describe(device, ranks)
-    forbid_rounded_sums(device)
+    if device.type == "cuda":  # products that are split along the sum add their parts in float32
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     require_quantizable(config, device)
     if config.kv_cache_dtype == "fp8":
         require_fp8(device)
@@ -127,7 +127,11 @@ def _load(
     model = loaded.model
     if loaded.vision is not None:
         _require_room(loaded.vision.trial.images.longest_whole, config)
-    compilations = _count_compilations(device)
+    compilations = None
+    if device.type == "cuda":
+        from app.model.cuda.compilations import KernelCompilations
+
+        compilations = KernelCompilations()
     parameters = model.num_parameters() + stored_parameters(model)
     adapters = make_slots(model, loaded.route, config)
     loaded_bytes = weight_bytes(model)
@@ -229,16 +233,6 @@ def _require_room(longest: int, config: ModelConfig) -> None:
             f"each of max_running ({config.max_running}) answers: raise max_batch_tokens from "
             f"{config.max_batch_tokens} to {needed} or more, or lower max_running"
         )
-
-
-def _count_compilations(device: torch.device) -> KernelCompilations | None:
-    if device.type == "cpu":
-        return None
-    from app.model.cuda.compilations import KernelCompilations
-
-    compilations = KernelCompilations()
-    compilations.watch()
-    return compilations
 
 
 def _graphs(

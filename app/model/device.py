@@ -98,26 +98,8 @@ def describe(device: torch.device, ranks: int = 1) -> None:
         _log.warning(
             "%d GPUs are visible and only number %s is used. Start one server for each with "
             "CUDA_VISIBLE_DEVICES, or share the model between them with tensor_parallel=%d",
-            count,
-            device.index,
-            count,
-        )
-
-
-def forbid_rounded_sums(device: torch.device) -> None:
-    """Make matrix products that are split along the sum add their parts in float32."""
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-
-
-def warn_of_overflow(dtype: torch.dtype, made_in: object) -> None:
-    """Log that a model of bfloat16, whose largest number is 3e38, runs in float16 (65504)."""
-    if dtype == torch.float16 and made_in == torch.bfloat16:
-        _log.warning(
-            "the model was made in bfloat16 and runs in float16, whose largest number is 65504: "
-            "some models overflow in it; dtype float32 is safe, and slower"
-        )
+            count, device.index, count,
+        )  # fmt: skip
 
 
 def cpu_multiplies_bfloat16() -> bool:

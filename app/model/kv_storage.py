@@ -73,10 +73,6 @@ class CacheGroup:
     window: int | None = None
     """Keys at most ``window - 1`` positions back are read; None: all."""
 
-    @property
-    def spare_block(self) -> int:
-        return self.num_blocks
-
 
 @dataclass(frozen=True)
 class KvStorage:

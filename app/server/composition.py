@@ -32,7 +32,7 @@ from app.http.keys import ApiKeys, read_api_keys
 from app.http.requests.body import check_size
 from app.page import STATIC_PATH
 from app.server.backend import COMPILE_TARGET, IMAGE_TARGET, Backend
-from app.server.preload import Preload, warm
+from app.server.preload import warm
 from app.server.readings import memory_bounds, readings
 from app.server.settings import Settings
 from app.serving.adapters import Adapters
@@ -125,7 +125,7 @@ def assemble(
     settings: Settings,
     backend: Backend,
     metrics: Metrics,
-    preloads: Sequence[Preload] = (),
+    preloads: Mapping[str, ConstraintSpec] | None = None,
     progress: Progress = SILENCE,
     spawned: tuple[Sequence[Process], Sequence[Process]] = ((), ()),
 ) -> Assembly:
@@ -305,13 +305,12 @@ def assemble(
                     await intake.start()
             if preloads:
                 with progress.stage("compiling the preloaded types", len(preloads)) as stage:
-                    for number, preload in enumerate(preloads):
-                        stage.reach(number, now=preload.name)
-                        spec = preload.spec
+                    for number, (name, spec) in enumerate(preloads.items()):
+                        stage.reach(number, now=name)
                         if isinstance(spec, JsonSchema | JsonObject):  # as in requests
                             spec = replace(spec, whitespace=settings.whitespace)
                         warm(await constraints.get(spec))
-                        logger.info("preloaded", extra={"type": preload.name})
+                        logger.info("preloaded", extra={"type": name})
             worker.start()
             backend.watch(worker.lose)
             closing.push_async_callback(worker.stop)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -17,33 +16,25 @@ from app.core.errors import LeapjsonError
 _WARM_STEPS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Preload:
-    """A type to compile at start-up, with the specification that requests will have."""
-
-    name: str
-    spec: ConstraintSpec
-
-
-def load_types(names: Sequence[str], limits: Limits) -> list[Preload]:
-    """Import the types and compile each once, to find errors early.
+def load_types(names: Sequence[str], limits: Limits) -> dict[str, ConstraintSpec]:
+    """Import the types and compile each once, to find errors early; the specifications by name.
 
     ``names`` are like ``module:Type``; modules may be in the working directory. A pydantic model
     becomes the schema that OpenAI's SDK sends for it. ``limits``: those of requests. Raises
     ``LeapjsonError`` that names ``module:Type``.
     """
     if not names:
-        return []
+        return {}
     from app.constraint import compile_program, from_python_type
 
-    loaded = []
+    loaded = {}
     for name in names:
         try:
             spec = from_python_type(_import(name), strict=True, close_objects=True)
             compile_program(spec, limits)
         except (LeapjsonError, ImportError) as error:
             raise LeapjsonError(f"cannot preload {name}: {error}") from error
-        loaded.append(Preload(name, spec))
+        loaded[name] = spec
     return loaded
 
 

@@ -266,11 +266,9 @@ class BatchRunner:
             read = partial(_read_line, line)
             custom_id, body = await in_thread_if_large(len(line), piece.owner, read)
             if body is None:
-                error: dict[str, Any] = {
-                    "message": "stream is not supported in a batch; leave stream out"
-                }
-                error |= {"type": "invalid_request_error", "param": "stream", "code": None}
-                status, name, answer = 400, "", to_json({"error": error})
+                message = "stream is not supported in a batch; leave stream out"
+                error = {"message": message, "type": "invalid_request_error", "param": "stream"}
+                status, name, answer = 400, "", to_json({"error": {**error, "code": None}})
             else:
                 status, name, answer = await self._asked(piece, body)
             head = to_json({"id": f"batch_req_{secrets.token_hex(12)}", "custom_id": custom_id})

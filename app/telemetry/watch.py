@@ -181,11 +181,6 @@ class KnownNames:
         ]
         self._fields = frozenset(_field_names(operations, set()))
 
-    @property
-    def endpoints(self) -> frozenset[str]:
-        """Every value that ``endpoint`` may give."""
-        return self._exact | {path for _, path in self._templates} | {OTHER}
-
     def endpoint(self, path: str) -> str:
         """The route's path for a request's path."""
         if path in self._exact:

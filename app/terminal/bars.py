@@ -111,12 +111,7 @@ class _Bar:
         self._still = still
 
     def reach(self, done: int, of: int | None = None, *, now: str = "") -> None:
-        if of is None:
-            self._bars.update(self._task, completed=done, now=now)
-        else:
-            self._bars.update(self._task, completed=done, total=of, now=now)
-        if self._still:
-            self._bars.refresh()
+        self._bars.update(self._task, completed=done, total=of, now=now, refresh=self._still)
 
 
 class _KnownLength(ProgressColumn):

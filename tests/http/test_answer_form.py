@@ -15,10 +15,9 @@ import httpx
 import pytest
 
 from app.constraint import Compiler, JsonSchema
-from app.core.constraint import ConstraintState
+from app.core.constraint import ConstraintSpec, ConstraintState
 from app.core.errors import RejectedToken
 from app.server.composition import assemble
-from app.server.preload import Preload
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteVocabulary
@@ -62,7 +61,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(settings: Settings, *preloads: Preload) -> AsyncIterator[Served]:
+async def served(settings: Settings, **preloads: ConstraintSpec) -> AsyncIterator[Served]:
     engine = FakeEngine()
     parts = replace(
         backend(engine),
@@ -104,8 +103,8 @@ async def test_the_server_has_a_default_that_a_request_overrides() -> None:
 
 
 async def test_a_preloaded_type_is_compiled_in_the_server_s_form() -> None:
-    preload = Preload("numbers", JsonSchema(NUMBERS, close_objects=True))
-    async with served(Settings(compile_workers=1, whitespace="compact"), preload) as server:
+    numbers = JsonSchema(NUMBERS, close_objects=True)
+    async with served(Settings(compile_workers=1, whitespace="compact"), numbers=numbers) as server:
         assert await server.admits(b"[1,2]", NUMBERS)
         exposition = (await server.client.get("/metrics")).text
     assert "leapjson_schema_cache_misses_total 1.0" in exposition

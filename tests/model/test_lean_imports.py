@@ -40,51 +40,7 @@ import torch._dynamo.utils
 assert torch._refs.where is sys.modules["torch._refs"].where
 assert torch.export.Dim("rows", min=2).min == 2
 from torch.distributed.tensor import DTensor
-"""
 
-
-MODELS = """
-from app.model.lean_imports import leave_out
-
-leave_out(distributed=True)
-import transformers
-from transformers.utils import import_utils
-
-file = f"{transformers.__path__[0]}/models/__init__.py"
-read = import_utils.create_import_structure_from_path(file)
-import_utils.create_import_structure_from_path = None  # it is not read again
-found = import_utils.define_import_structure(file)
-assert found == import_utils.spread_import_structure(read)
-assert "llama.modeling_llama" in found[frozenset({"torch"})]
-"""
-
-
-KERNELS = """
-import sys
-from app.model.lean_imports import leave_out
-
-leave_out(distributed=True)
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-from app.model.checkpoints.assembly import empty_model
-from app.model.checkpoints.loading import load_whole
-from app.model.config import ModelConfig
-
-try:
-    with torch.device("meta"):
-        LlamaForCausalLM(LlamaConfig.from_pretrained(sys.argv[1]))
-except NotImplementedError:
-    pass
-else:
-    raise AssertionError("torch has this kernel; the test needs another model")
-assert "torch._refs" not in sys.modules
-load_whole(ModelConfig(model=sys.argv[1]), torch.device("cpu"), torch.float32)
-assert "torch._refs" in sys.modules and "sympy.core" not in sys.modules
-empty_model(LlamaConfig.from_pretrained(sys.argv[1]), torch.float32)
-"""
-
-
-SYMBOLS = """
 from app.model.lean_imports import _STAND_INS
 from torch.fx.experimental import symbolic_shapes as real
 
@@ -102,6 +58,40 @@ for name in own.keys() & vars(real).keys():  # other versions of torch lack some
 """
 
 
+KERNELS = """
+import sys
+from app.model.lean_imports import leave_out
+
+leave_out(distributed=True)
+import torch
+import transformers
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.utils import import_utils
+from app.model.checkpoints.assembly import empty_model
+from app.model.checkpoints.loading import load_whole
+from app.model.config import ModelConfig
+
+try:
+    with torch.device("meta"):
+        LlamaForCausalLM(LlamaConfig.from_pretrained(sys.argv[1]))
+except NotImplementedError:
+    pass
+else:
+    raise AssertionError("torch has this kernel; the test needs another model")
+assert "torch._refs" not in sys.modules
+load_whole(ModelConfig(model=sys.argv[1]), torch.device("cpu"), torch.float32)
+assert "torch._refs" in sys.modules and "sympy.core" not in sys.modules
+empty_model(LlamaConfig.from_pretrained(sys.argv[1]), torch.float32)
+
+file = f"{transformers.__path__[0]}/models/__init__.py"
+read = import_utils.create_import_structure_from_path(file)
+import_utils.create_import_structure_from_path = None  # it is not read again
+found = import_utils.define_import_structure(file)
+assert found == import_utils.spread_import_structure(read)
+assert "llama.modeling_llama" in found[frozenset({"torch"})]
+"""
+
+
 def run(program: str, *arguments: str) -> None:
     subprocess.run([sys.executable, "-c", program, *arguments], check=True, timeout=300)
 
@@ -110,15 +100,9 @@ def test_the_compiler_and_dtensor_are_imported_at_their_first_use() -> None:
     run(PROGRAM)
 
 
-def test_functions_for_symbolic_shapes_give_what_those_of_torch_give() -> None:
-    run(SYMBOLS)
-
-
-def test_transformers_finds_the_modules_of_its_models() -> None:
-    run(MODELS)
-
-
-def test_a_model_that_needs_kernels_in_python_is_loaded_with_them(tmp_path: Path) -> None:
+def test_models_get_kernels_if_they_need_them_and_are_listed_once(
+    tmp_path: Path,
+) -> None:
     scaled: dict[str, Any] = {
         "rope_type": "llama3",
         "factor": 8.0,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from pydantic import BaseModel
 from app.__main__ import main
 from app.constraint import Compiler, from_python_type
 from app.constraint.limits import Limits
+from app.core.constraint import ConstraintSpec
 from app.core.errors import LeapjsonError
 from app.server.composition import assemble
-from app.server.preload import Preload, load_types, warm
+from app.server.preload import load_types, warm
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteVocabulary
@@ -35,7 +36,7 @@ class Review(BaseModel):
 
 @contextlib.asynccontextmanager
 async def server(
-    settings: Settings, answer: bytes, preloads: Sequence[Preload] = ()
+    settings: Settings, answer: bytes, preloads: Mapping[str, ConstraintSpec] | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the assembled server: the real compiler, and an engine that sends ``answer``."""
     real = replace(
@@ -59,7 +60,7 @@ def _tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_first_request_of_openais_sdk_finds_a_preloaded_model_compiled() -> None:
     settings = Settings(compile_workers=1, preload=(f"{__name__}:Review",))
-    preloads = [Preload("Review", from_python_type(Review, strict=True, close_objects=True))]
+    preloads = {"Review": from_python_type(Review, strict=True, close_objects=True)}
     async with server(settings, b'{"product": "lamp", "rating": 5}', preloads) as client:
         http: Any = client  # the SDK expects the client type of the next httpx version
         sdk = openai.AsyncOpenAI(base_url="http://test/v1", api_key="none", http_client=http)
@@ -118,8 +119,8 @@ def test_types_are_found_from_the_working_directory(
     (tmp_path / "shapes_of_test.py").write_text("class A:\n    import decimal as B\n    C = 'x'\n")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
-    (loaded,) = load_types(["shapes_of_test:A.C"], Limits())
-    assert (loaded.name, loaded.spec) == ("shapes_of_test:A.C", from_python_type("x"))
+    loaded = load_types(["shapes_of_test:A.C"], Limits())
+    assert loaded == {"shapes_of_test:A.C": from_python_type("x")}
     assert sys.path == before
 
 

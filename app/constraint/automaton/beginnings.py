@@ -138,15 +138,9 @@ def begun(
 
 @kernel()
 def begun_by_words(
-    byte: UInt8s,
-    skip: Int32s,
-    token: Int32s,
-    start: int,
-    flat: UInt8s,
-    ends: NDArray[np.int64],
-    nodes: Int32s,
-    mask: NDArray[np.uint32],
-) -> int:
+    byte: UInt8s, skip: Int32s, token: Int32s, start: int,
+    flat: UInt8s, ends: NDArray[np.int64], nodes: Int32s, mask: NDArray[np.uint32],
+) -> int:  # fmt: skip
     """Set the strings of the trie that some word begins with, below the node ``start`` (-1: all).
 
     ``flat`` has the words one behind the other. ``nodes[i]`` gets the node of all of word i, -1

@@ -102,15 +102,9 @@ def same(words: UInt32s, others: UInt32s) -> bool:
 
 @kernel()
 def set_crossing(
-    mask: UInt32s,
-    found: Int32s,
-    alive: NDArray[np.bool_],
-    ending: Int32s,
-    characters: Int32s,
-    token: Int32s,
-    low: int,
-    high: int,
-) -> None:
+    mask: UInt32s, found: Int32s, alive: NDArray[np.bool_], ending: Int32s, characters: Int32s,
+    token: Int32s, low: int, high: int,
+) -> None:  # fmt: skip
     """Set tokens whose ending is in ``found[:, 0]``, with ``low`` to ``high`` characters before it.
 
     ``alive`` has an entry for each ending, all false, and is left so.

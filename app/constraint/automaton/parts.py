@@ -159,7 +159,7 @@ class Parts:
 
     def _split(self, here: Expression, text: bytes, mask: Mask, whole: Whole) -> int:
         """Tokens of an expression that is a head and something behind it; returns ``far``."""
-        automaton, pool = self._automaton, self._automaton.pool
+        automaton, pool, trie = self._automaton, self._automaton.pool, self._index.trie
         split = self.bounds.split(here)
         if split is None and not pool.regular[here]:  # it refers to rules: nothing to share
             return self._walked(here, text, mask)
@@ -171,7 +171,19 @@ class Parts:
         if pool.kinds[head] == Kind.INTERSECTION:
             names = self._but_words(head)
             if names is not None and automaton.leading_literal(tail)[:1] == b'"':
-                return self._text_but(head, *names, tail, text, mask, whole)
+                star, words = names
+                allowed = self._index.new_mask()
+                far = self._split(pool.concatenate(star, tail), text, allowed, whole)
+                known = self._spelled.get((head, text))
+                if known is None:
+                    automaton.derivatives.spend(len(words) // 2)
+                    short = [word for word in words if len(word) < self._index.longest]
+                    nodes = [trie.find(text + word + b'"') for word in short]
+                    known = np.array([node for node in nodes if node >= 0], np.int32)
+                    self._spelled[head, text] = known
+                clear_below(trie.skip, trie.token, known, allowed)
+                mask |= allowed
+                return far + _MORE_CHARACTERS
         return self._head_and_tail(here, head, tail, text, mask)
 
     def _is_text(self, head: Expression) -> bool:
@@ -197,35 +209,6 @@ class Parts:
             else:
                 return None
         return None if star is None else (star, words)
-
-    def _text_but(
-        self,
-        head: Expression,
-        star: Expression,
-        words: frozenset[bytes],
-        tail: Expression,
-        text: bytes,
-        mask: Mask,
-        whole: Whole,
-    ) -> int:
-        """Tokens of any text but ``words`` and then ``tail``, which begins with a quote.
-
-        ``head`` is that text without them.
-        """
-        trie = self._index.trie
-        allowed = self._index.new_mask()
-        pool = self._automaton.pool
-        far = self._split(pool.concatenate(star, tail), text, allowed, whole)
-        known = self._spelled.get((head, text))
-        if known is None:
-            self._automaton.derivatives.spend(len(words) // 2)
-            short = [word for word in words if len(word) < self._index.longest]
-            nodes = [trie.find(text + word + b'"') for word in short]
-            found = np.array([node for node in nodes if node >= 0], np.int32)
-            known = self._spelled[head, text] = found
-        clear_below(trie.skip, trie.token, known, allowed)
-        mask |= allowed
-        return far + _MORE_CHARACTERS
 
     def _head_and_tail(
         self, here: Expression, head: Expression, tail: Expression, text: bytes, mask: Mask

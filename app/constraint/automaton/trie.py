@@ -132,19 +132,9 @@ def _find(byte: UInt8s, skip: Int32s, text: UInt8s) -> int:
 
 @kernel()
 def walk(
-    byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    node: int,
-    end: int,
-    base: int,
-    rows: Int32s,
-    transitions: Int32s,
-    stack: Int32s,
-    found: Int32s,
-    count: int,
-) -> tuple[int, int]:
+    byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s, node: int, end: int, base: int,
+    rows: Int32s, transitions: Int32s, stack: Int32s, found: Int32s, count: int,
+) -> tuple[int, int]:  # fmt: skip
     """Run the automaton over the nodes from ``node`` to ``end``; returns (node, count) at its stop.
 
     ``stack[d]`` is the state before a byte at depth ``base`` + d; the caller sets ``stack[0]``.
@@ -207,16 +197,9 @@ def cover(
 
 @kernel()
 def classify(
-    byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    transitions: Int32s,
-    accepting: NDArray[np.bool_],
-    start: int,
-    need: Int32s,
-    crossing: Int32s,
-) -> None:
+    byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s,
+    transitions: Int32s, accepting: NDArray[np.bool_], start: int, need: Int32s, crossing: Int32s,
+) -> None:  # fmt: skip
     """Sort tokens by what they do inside a run of units of a prefix code (string characters).
 
     The unit's automaton has ``transitions`` [S, 256] and accepting states that nothing follows.

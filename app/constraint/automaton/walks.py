@@ -19,23 +19,10 @@ Bools = NDArray[np.bool_]
 
 @kernel()
 def walk_head(
-    byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    node: int,
-    end: int,
-    base: int,
-    rows: Int32s,
-    transitions: Int32s,
-    accepting: Bools,
-    stack: Int32s,
-    found: Int32s,
-    count: int,
-    exits: Int32s,
-    left: int,
-    goes_on: Bools,
-) -> tuple[int, int, int]:
+    byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s, node: int, end: int, base: int,
+    rows: Int32s, transitions: Int32s, accepting: Bools, stack: Int32s, found: Int32s, count: int,
+    exits: Int32s, left: int, goes_on: Bools,
+) -> tuple[int, int, int]:  # fmt: skip
     """As ``walk``, and notes where the language may end; returns (node, count, left) at its stop.
 
     ``accepting[state]`` says where it may. ``exits[:left]`` gets the nodes that lead out of the
@@ -67,20 +54,10 @@ def walk_head(
 
 @kernel()
 def walk_exits(
-    byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    exits: Int32s,
-    index: int,
-    node: int,
-    start: int,
-    rows: Int32s,
-    transitions: Int32s,
-    stack: Int32s,
-    found: Int32s,
-    count: int,
-) -> tuple[int, int, int]:
+    byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s,
+    exits: Int32s, index: int, node: int, start: int, rows: Int32s, transitions: Int32s,
+    stack: Int32s, found: Int32s, count: int,
+) -> tuple[int, int, int]:  # fmt: skip
     """As ``walk`` from each node of ``exits`` down; ``start`` is the state before that node's byte.
 
     Returns (index, node, count) at its stop; ``node`` is -1 at an exit not begun yet.
@@ -121,30 +98,12 @@ def clear_below(skip: Int32s, token: Int32s, nodes: Int32s, mask: UInt32s) -> No
 
 @kernel()
 def walk_counted(
-    byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    node: int,
-    end: int,
-    base: int,
-    rows: Int32s,
-    transitions: Int32s,
-    accepting: Bools,
-    character: Int32s,
-    whole: Bools,
-    begin: int,
-    low: int,
-    high: int,
-    stack: Int32s,
-    progress: Int32s,
-    units: Int32s,
-    found: Int32s,
-    count: int,
-    exits: Int32s,
-    left: int,
-    goes_on: Bools,
-) -> tuple[int, int, int]:
+    byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s, node: int, end: int, base: int,
+    rows: Int32s, transitions: Int32s, accepting: Bools,
+    character: Int32s, whole: Bools, begin: int, low: int, high: int,
+    stack: Int32s, progress: Int32s, units: Int32s, found: Int32s, count: int,
+    exits: Int32s, left: int, goes_on: Bools,
+) -> tuple[int, int, int]:  # fmt: skip
     """As ``walk_head``, of texts of ``low`` to ``high`` characters.
 
     ``character`` [S, 256] are the transitions of one character, ``whole[s]`` says where it is one;

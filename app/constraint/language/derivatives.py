@@ -577,7 +577,14 @@ class Derivatives(Rows):
                 continue
             known = 0 if self.pool.nullable[here] else self._known_length(here)
             if known is not None:
-                self._record_path(start, here, known, came)
+                end, length = here, known
+                self._set_length(end, length)
+                while end != start:
+                    before, bits = came[end]
+                    length += 1
+                    self._set_length(before, length)
+                    self._next[before] = (preferred_byte(bits), end)
+                    end = before
                 return depth + known
             if len(cost) > (self.max_search if known_one is None else _MOST_TO_IMPROVE):
                 return self._some_length(start) if known_one is None else known_one
@@ -607,21 +614,6 @@ class Derivatives(Rows):
             start = self._ways[start][1]
             length += 1
         return min(INFINITE, length + self.length(start))
-
-    def _record_path(
-        self,
-        start: Expression,
-        end: Expression,
-        length: int,
-        came: dict[Expression, tuple[Expression, ByteSet]],
-    ) -> None:
-        self._set_length(end, length)
-        while end != start:
-            before, bits = came[end]
-            length += 1
-            self._set_length(before, length)
-            self._next[before] = (preferred_byte(bits), end)
-            end = before
 
     def _bound(self, expression: Expression) -> int:
         """A lower bound of the length, without a search: the A* heuristic. Notes exact ones."""

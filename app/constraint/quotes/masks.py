@@ -77,7 +77,10 @@ class PieceMasks(Masks):
         is_inside = self._walks.inside(state) is not None
         mask = self.index.new_mask()
         for found in reached.ends:
-            set_bits(mask, self._near_ends(found, budget))
+            near = np.zeros(len(self.automaton), np.bool_)
+            for end in np.unique(found[:, 1]).tolist():
+                near[end] = self._distances.of(end, budget - 1) < budget
+            set_bits(mask, found[near[found[:, 1]], 0])
         for found, tail in reached.within:
             left = budget - 1 - self._distances.of(tail, budget)
             near = found[:, 1] <= left
@@ -85,17 +88,11 @@ class PieceMasks(Masks):
             far_tokens = found[~near, 0]
             if not is_inside and len(far_tokens) <= _MOST_EXACT:
                 set_bits(mask, self._exactly_near(state, far_tokens, budget))
-        set_bits(mask, self._first_of_shortest(state, budget))
+        plan = self._distances.plan(self.automaton.shortest(state))
+        if 0 < plan.left <= budget:
+            set_bits(mask, self._distances.first(plan))
         finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
         return mask
-
-    def _near_ends(self, found: Int32s, budget: int) -> Int32s:
-        """Those tokens of ``found`` after which the budget can be kept."""
-        near = np.zeros(len(self.automaton), np.bool_)
-        for end in np.unique(found[:, 1]).tolist():
-            near[end] = self._distances.of(end, budget - 1) < budget
-        tokens: Int32s = found[near[found[:, 1]], 0]
-        return tokens
 
     def _exactly_near(self, state: State, tokens: Int32s, budget: int) -> Int32s:
         near = []
@@ -104,13 +101,6 @@ class PieceMasks(Masks):
             if self._distances.of(end, budget - 1) < budget:
                 near.append(token)
         return np.array(near, np.int32)
-
-    def _first_of_shortest(self, state: State, budget: int) -> Int32s:
-        """The first token of the completion that the distance of ``state`` counts, if it fits."""
-        plan = self._distances.plan(self.automaton.shortest(state))
-        if not 0 < plan.left <= budget:
-            return np.empty(0, np.int32)
-        return self._distances.first(plan)
 
     def _new_mask(self, state: State) -> Mask:
         try:

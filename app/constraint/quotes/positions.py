@@ -81,12 +81,8 @@ def suffix_order(data: UInt8s) -> Int32s:
 
 @kernel()
 def to_ends(
-    data: UInt8s,
-    fed: UInt8s,
-    is_end: NDArray[np.bool_],
-    rows: NDArray[np.int16],
-    finals: UInt8s,
-) -> tuple[NDArray[np.uint16], Int32s]:
+    data: UInt8s, fed: UInt8s, is_end: NDArray[np.bool_], rows: NDArray[np.int16], finals: UInt8s,
+) -> tuple[NDArray[np.uint16], Int32s]:  # fmt: skip
     """``Places.far``, and by position the last end of a piece that begins there (-1: none)."""
     far = np.full((len(data), len(finals)), DEAD_END, np.uint16)
     last = np.full(len(data), -1, np.int32)
@@ -151,10 +147,7 @@ def reach(data: UInt8s, starts: Int32s, first: int, end: int, size: int, byte: i
 
 
 @kernel()
-def least_owed(
-    places: Places,
-    leaf: Leaf,
-) -> tuple[int, int]:
+def least_owed(places: Places, leaf: Leaf) -> tuple[int, int]:
     """Bytes from the text so far to an end, and the position they are counted from; -1 if dead.
 
     Only one of the occurrences that go on with the same byte is examined, so there may be
@@ -226,12 +219,7 @@ def bytes_after(places: Places, leaf: Leaf) -> Int32s:
 
 
 @kernel()
-def follow(
-    places: Places,
-    leaf: Leaf,
-    text: UInt8s,
-    at: int,
-) -> tuple[Leaf, int]:
+def follow(places: Places, leaf: Leaf, text: UInt8s, at: int) -> tuple[Leaf, int]:
     """As far along ``text`` from ``at`` as the piece goes: the leaf, and where in the text."""
     while at < len(text):
         there = after(places, leaf, int(text[at]))
@@ -244,20 +232,10 @@ def follow(
 
 @kernel()
 def walk(
-    places: Places,
-    leaf: Leaf,
-    may_end: bool,
-    trie_byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    node: int,
-    end: int,
-    levels: int,
-    found: Int32s,
-    quotes: Int32s,
-    enough: int,
-) -> tuple[int, int, int]:
+    places: Places, leaf: Leaf, may_end: bool,
+    trie_byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s, node: int, end: int,
+    levels: int, found: Int32s, quotes: Int32s, enough: int,
+) -> tuple[int, int, int]:  # fmt: skip
     """Walk the nodes of a trie from ``node`` to ``end``, siblings that follow the text.
 
     ``may_end``: whether the piece may end before the first of them. ``found`` [N, 2] gets the

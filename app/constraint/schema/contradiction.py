@@ -265,9 +265,7 @@ def _loss(edit: Edit) -> tuple[int, int]:
     keyword = edit[1]
     if keyword in _DROPPED_FIRST:
         return 0, _DROPPED_FIRST.index(keyword)
-    if keyword in _DROPPED_LAST:
-        return 2, _DROPPED_LAST.index(keyword)
-    return 1, 0
+    return (2, _DROPPED_LAST.index(keyword)) if keyword in _DROPPED_LAST else (1, 0)
 
 
 _MOST = 300

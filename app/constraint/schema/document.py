@@ -171,11 +171,6 @@ class Document:
         index = self._index
         return index.dialects.get(index.base(node.pointer), self._dialect)
 
-    def read_as_later(self, node: Node, keyword: str) -> None:
-        """Note that the negation of ``keyword``, which the draft does not know, is enforced."""
-        reason = "it does not exist in the draft of $schema; it is read as in later drafts"
-        self.read_as[node.inexact(keyword, reason)] = None
-
     @property
     def says_unknown(self) -> bool:
         """Whether keywords that its draft does not know are in it (or members called so)."""

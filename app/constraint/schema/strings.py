@@ -378,9 +378,7 @@ def _parts(pattern: syntax.Node) -> list[syntax.Node]:
         parts = list(pattern.parts)
     anything = syntax.Repeated(syntax.Characters(CHARACTERS, CHARACTERS), 0, None)
     parts = parts[1:] if _is_anchor(parts[:1], at_end=False) else [anything, *parts]
-    if _is_anchor(parts[-1:], at_end=True):
-        return parts[:-1]
-    return [*parts, anything]
+    return parts[:-1] if _is_anchor(parts[-1:], at_end=True) else [*parts, anything]
 
 
 def _is_anchor(parts: list[syntax.Node], *, at_end: bool) -> bool:

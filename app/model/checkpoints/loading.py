@@ -40,7 +40,6 @@ from app.model.checkpoints.stored_quantization import (
     stored_quantization,
 )
 from app.model.config import ModelConfig
-from app.model.device import warn_of_overflow
 from app.model.layers.architecture import check_config, remove_batch_effects
 from app.model.lean_imports import with_kernels
 from app.model.parallel.group import Group
@@ -94,7 +93,11 @@ def load_whole(
     check_config(settings)
     stored = stored_quantization(settings)
     images = config.images and group is None
-    warn_of_overflow(dtype, made_in=settings.get_text_config().dtype)
+    if dtype == torch.float16 and settings.get_text_config().dtype == torch.bfloat16:
+        _log.warning(
+            "the model was made in bfloat16 and runs in float16, whose largest number is 65504: "
+            "some models overflow in it; dtype float32 is safe, and slower"
+        )
     try:
         if config.random_weights:
             model = _with_random_weights(
@@ -168,9 +171,7 @@ def eos_token_ids(model: str) -> frozenset[int]:
         ids = None
     if ids is None:
         ids = getattr(read_config(model).get_text_config(), "eos_token_id", None)
-    if ids is None:
-        return frozenset()
-    return frozenset([ids] if isinstance(ids, int) else ids)
+    return frozenset([ids] if isinstance(ids, int) else ids or ())
 
 
 def _with_stored_weights(

@@ -259,14 +259,10 @@ def _short_spans(spans: list[SpanLayout], groups: int, block_size: int) -> Short
         for span, begin in zip(spans, begins.tolist(), strict=False)
         for at in range(0, span.length, _PIECE)
     ]
+    blocks = [np.concatenate([s.blocks[i] for s in spans] or [_NO_BLOCKS]) for i in range(groups)]
     return ShortSpans(
         spans=np.array(rows, dtype=np.int64).reshape(-1, 4),
-        blocks=tuple(
-            [
-                np.concatenate([span.blocks[i] for span in spans] or [_NO_BLOCKS])
-                for i in range(groups)
-            ]
-        ),
+        blocks=tuple(blocks),
         block_size=block_size,
         positions=sum(span.length * span.end for span in spans),
     )

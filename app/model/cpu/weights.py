@@ -165,12 +165,8 @@ def _joined(linears: Sequence[Linear]) -> Tensor:
 def _joined_bias(linears: Sequence[Linear]) -> Tensor | None:
     if all(linear.bias is None for linear in linears):
         return None
-    return torch.cat(
-        [
-            torch.zeros(each.out_features).bfloat16() if each.bias is None else each.bias.bfloat16()
-            for each in linears
-        ]
-    )
+    biases = [torch.zeros(one.out_features) if one.bias is None else one.bias for one in linears]
+    return torch.cat([bias.bfloat16() for bias in biases])
 
 
 def _interleaved_biases(gate: Tensor | None, up: Tensor | None) -> Tensor | None:

@@ -197,8 +197,8 @@ class TritonAttention:
 
     @property
     def spare_slots(self) -> list[int]:
-        """For each cache group, the slot that padding writes to."""
-        return [group.spare_block * self.storage.block_size for group in self.storage.groups]
+        """For each cache group, the slot that padding writes to: the spare block's first."""
+        return [group.num_blocks * self.storage.block_size for group in self.storage.groups]
 
     def slots(self, layer: int) -> Tensor:
         """Slots for the step's new keys and values of a layer: [T], int64."""

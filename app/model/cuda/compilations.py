@@ -16,16 +16,15 @@ _log = logging.getLogger(__name__)
 
 
 class KernelCompilations:
-    """Counts Triton's compilations in this process, through a hook."""
+    """Counts Triton's compilations in this process from now on, through a hook.
+
+    A hook that was already installed is still called.
+    """
 
     def __init__(self) -> None:
         self.while_loading = 0
         self.while_serving = 0
         self._loaded = False
-        self._others = knobs.runtime.jit_post_compile_hook
-
-    def watch(self) -> None:
-        """Start counting. A hook that was already installed is still called."""
         self._others = knobs.runtime.jit_post_compile_hook
         knobs.runtime.jit_post_compile_hook = self._note
 

@@ -12,7 +12,7 @@ the plain one (``_Between``). The model's last norm takes its result from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,16 +42,6 @@ Product = Callable[[Tensor], Tensor]
 """[T, K] -> [T, N]."""
 
 
-class LibraryProduct:
-    """A product by the library, which chooses a kernel by the number of rows."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight, self._bias = weight, bias
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self._weight, self._bias)
-
-
 class InvariantProduct:
     """A batch-invariant product: a row's result does not depend on the other rows."""
 
@@ -74,17 +64,6 @@ class InvariantLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out = self._product(x.reshape(-1, x.shape[-1]).contiguous())
         return out.view(*x.shape[:-1], -1)
-
-
-class OwnProducts:
-    """A product by the modules' own ``forward``, for quantised weights."""
-
-    def __init__(self, modules: Sequence[nn.Module]) -> None:
-        self._modules = modules
-
-    def __call__(self, x: Tensor) -> Tensor:
-        parts = [module(x) for module in self._modules]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
 class _Between:
@@ -212,7 +191,7 @@ def fuse(
     decoder: Any = model.get_submodule(parent.rpartition(".")[0])
     between, following = _Between(), _norm(decoder.norm)
     decoder.norm = FusedNorm(following, between)
-    make = InvariantProduct if batch_invariant else LibraryProduct
+    make = InvariantProduct if batch_invariant else _library_product
     names = {id(module): name for name, module in model.named_modules()}  # holds no references
 
     def join(parts: tuple[nn.Linear, ...]) -> Product:
@@ -231,12 +210,17 @@ def fuse(
     return len(layers)
 
 
+def _library_product(weight: Tensor, bias: Tensor | None) -> Product:
+    """A product by the library, which chooses a kernel by the number of rows."""
+    return lambda x: functional.linear(x, weight, bias)
+
+
 def _joined(
     parts: tuple[nn.Linear, ...], make: Callable[[Tensor, Tensor | None], Product]
 ) -> Product:
     """The product with the weights of all ``parts``, one below the other."""
-    if not all(map(is_plain_linear, parts)):
-        return OwnProducts(parts)
+    if not all(map(is_plain_linear, parts)):  # quantised: by the modules' own ``forward``
+        return parts[0] if len(parts) == 1 else lambda x: torch.cat([p(x) for p in parts], dim=-1)
     if len(parts) == 1:
         return make(parts[0].weight.detach().contiguous(), parts[0].bias)
     bias = None

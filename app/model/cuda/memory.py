@@ -96,7 +96,8 @@ class MemoryBudget:
             raise UnsupportedModel(
                 f"cuda_memory_share is {share:g} ({_gib(self._limit)} of {_gib(memory.total)}), "
                 f"but only {_gib(self._room)} of GPU memory are free; lower it to at most "
-                f"{_rounded_down(self._room / memory.total)}, or stop other processes on the GPU"
+                f"{int(self._room / memory.total * 100) / 100:g}, or stop other processes on "
+                "the GPU"
             )
 
     def most_tokens(self, token_bytes: int) -> int:
@@ -179,10 +180,6 @@ class MemoryBudget:
 
 def _gib(size: int) -> str:
     return f"{size / (1 << 30):.2f} GiB"
-
-
-def _rounded_down(share: float) -> str:
-    return f"{int(share * 100) / 100:g}"
 
 
 def _first_line(error: Exception) -> str:

@@ -304,9 +304,7 @@ class StepBuffers:
             # A buffer may be freed during a copy from it: torch's allocator of pinned memory waits
             # for the streams that read it.
             hosts = [torch.zeros(size, dtype=torch.int32, pin_memory=cuda) for _ in range(_TURNS)]
-        events: list[Any] = [None] * _TURNS
-        if cuda:
-            events = [torch.cuda.Event() for _ in hosts]  # type: ignore[no-untyped-call]
+        events: list[Any] = [torch.cuda.Event() if cuda else None for _ in hosts]  # type: ignore[no-untyped-call]
         self._turns = cycle(list(zip(hosts, events, strict=True)))
 
 

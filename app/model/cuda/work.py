@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.model.cuda.kernels.attention import COUNTS, ITEM, MERGE
-from app.model.inputs import Ints, SpanLayout, StepArrays
+from app.model.inputs import Ints, StepArrays
 
 Int32s = NDArray[np.int32]
 
@@ -97,12 +97,12 @@ class SpanNumbers:
     """``StepImages.ends``, by row; None: no row attends to later ones."""
     windows_alone: bool = False
 
-    def ends_for(self, kind: Kind) -> Ints | None:
-        return None if self.windows_alone and kind.window is None else self.ends
-
     @staticmethod
     def of(step: StepArrays) -> SpanNumbers:
-        spans = step.spans
+        spans, trees = step.spans, None
+        if step.ancestors is not None:
+            rows = [-1 if step.ancestors_of(span) is None else span.row for span in spans]
+            trees = np.array(rows, dtype=np.int64)
         tables, end = [], 0
         for group in range(len(step.slots)):
             blocks = np.array([len(span.blocks[group]) for span in spans], dtype=np.int64)
@@ -114,16 +114,10 @@ class SpanNumbers:
             length=np.array([span.length for span in spans], dtype=np.int64),
             start=np.array([span.start for span in spans], dtype=np.int64),
             tables=tables,
-            trees=None
-            if step.ancestors is None
-            else np.array([_tree_row(step, span) for span in spans], dtype=np.int64),
+            trees=trees,
             ends=None if step.vision_input is None else step.vision_input.ends,
             windows_alone=step.vision_input is not None and step.vision_input.windows_alone,
         )
-
-
-def _tree_row(step: StepArrays, span: SpanLayout) -> int:
-    return -1 if step.ancestors_of(span) is None else span.row
 
 
 def most_chunks(kind: Kind, max_model_len: int) -> int:
@@ -204,7 +198,7 @@ def _tiles(kind: Kind, spans: SpanNumbers, chosen: Ints, *, is_short: bool) -> _
     tokens = np.minimum(size, length[owner] - first)
     position = start[owner] + first
     row, end = spans.row[chosen][owner] + first, position + tokens
-    later = spans.ends_for(kind)
+    later = None if spans.windows_alone and kind.window is None else spans.ends
     if later is not None:
         end = np.maximum(end, later[row + tokens - 1])
     trees = None if spans.trees is None else spans.trees[chosen][owner]

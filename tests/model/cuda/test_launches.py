@@ -135,7 +135,6 @@ from app.model.inputs import lay_out
 from tests.model.fused_models import fused
 
 compilations = KernelCompilations()
-compilations.watch()
 for folder, mode in (("qwen3", True), ("gemma3", False)):
     path = str(Path(sys.argv[1]) / folder)
     modes = dict(batch_invariant=mode, device_attention=mode)

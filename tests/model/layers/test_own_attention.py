@@ -80,6 +80,21 @@ def test_falcon_keeps_the_keys_of_a_group_once(tmp_path: Path) -> None:
     assert [shape.kv_heads for shape in probe_layers(model, route).values()] == [2, 2]
 
 
+def test_layers_have_their_forwards_after_a_probe(tmp_path: Path) -> None:
+    model: Any = eager_model(saved(tmp_path, "llama", {}))
+    first, second = model.model.layers[0].mlp.down_proj, model.model.layers[1].mlp.down_proj
+    first.forward = own = type(first).forward.__get__(first)  # as compressed-tensors does
+    sums: list[float] = []
+    for layer in (first, second):
+        layer.register_forward_hook(lambda _, inputs, result: sums.append(result.abs().sum()))
+    probe_layers(model, AttentionRoute())
+    assert first.forward is own
+    assert "forward" not in vars(second)
+    assert sums[1] == 0  # no product
+    second(torch.ones(48))
+    assert sums[2] > 0
+
+
 def test_falcon_with_alibi_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path, "falcon", {"alibi": True})
     with pytest.raises(UnsupportedModel, match="Falcon with ALiBi"):

@@ -268,6 +268,4 @@ class ExactlyOne:
         """
         if self._summaries.are_disjoint(beside, left, right):
             return False
-        if self._document.says_unknown:
-            return True
-        return self._may_overlap((*context, left, right))
+        return self._document.says_unknown or self._may_overlap((*context, left, right))

@@ -116,9 +116,7 @@ class Evaluation:
             return self._strings.admit(branch, value, loose=self._loose)
         if kind == "array":
             return self._admits_array(branch, value)
-        if kind == "object":
-            return self._admits_object(branch, value)
-        return True
+        return kind != "object" or self._admits_object(branch, value)
 
     def _admits_array(self, branch: Branch, value: list[Any]) -> bool:
         shape = array_shape(branch)

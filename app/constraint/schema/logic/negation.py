@@ -63,7 +63,8 @@ def alternatives(node: Node, document: Document) -> list[Alternative]:
     for keyword in schema:
         negation = _NEGATIONS.get(keyword)
         if keyword in document.dialect(plain).unknown:
-            document.read_as_later(plain, keyword)
+            reason = "it does not exist in the draft of $schema; it is read as in later drafts"
+            document.read_as[plain.inexact(keyword, reason)] = None
         if negation is not None:
             found.extend(negation(plain))
     return found

@@ -148,13 +148,22 @@ class ArrayWriter:
         tails = ends if high is not None else self._loops(shape, last, ends)
         after = cache(lambda so_far, counted: _added(so_far, counted, wanted))
         for index in range(last - 1, -1, -1):
-            tails = self._in_front(
-                self._steps(shape, index),
-                tails,
-                after,
-                before=self._between if index > 0 else pool.epsilon,
-                ends=ends if index > 0 and shape.low <= index else {},
-            )
+            steps = self._steps(shape, index)
+            before = self._between if index > 0 else pool.epsilon
+            may_end = index > 0 and shape.low <= index
+            # Most tails are equal, as the order of the wanted items makes no difference.
+            known: dict[object, Expression] = {}
+            found = {}
+            for so_far in tails:
+                rests = [(item, after(so_far, counted)) for counted, item in steps]
+                ways = dict.fromkeys((item, tails[r]) for item, r in rests if r is not None)
+                end = ends.get(so_far, pool.empty) if may_end else pool.empty
+                key = (end, tuple(ways))
+                if key not in known:
+                    options = [pool.concatenate(before, item, tail) for item, tail in ways]
+                    known[key] = pool.union([*options, end])
+                found[so_far] = known[key]
+            tails = found
         items = tails[(0,) * len(wanted)] if last > 0 else pool.empty
         return self._begun(items, may_be_empty=shape.low == 0 and not any(least))
 
@@ -177,33 +186,6 @@ class ArrayWriter:
             if item != self._pool.empty:
                 steps.append((counted, item))
         return steps
-
-    def _in_front(
-        self,
-        steps: _Steps,
-        tails: _Tails,
-        after: Callable[[Counts, Counts], Counts | None],
-        *,
-        before: Expression,
-        ends: _Tails,
-    ) -> _Tails:
-        """The tails with one more item in front of them.
-
-        Most are equal, as the order of the wanted items makes no difference.
-        """
-        pool = self._pool
-        known: dict[tuple[Expression, tuple[tuple[Expression, Expression], ...]], Expression] = {}
-        found = {}
-        for so_far in tails:
-            rests = [(item, after(so_far, counted)) for counted, item in steps]
-            ways = dict.fromkeys((item, tails[rest]) for item, rest in rests if rest is not None)
-            end = ends.get(so_far, pool.empty)
-            key = (end, tuple(ways))
-            if key not in known:
-                options = [pool.concatenate(before, item, tail) for item, tail in ways]
-                known[key] = pool.union([*options, end])
-            found[so_far] = known[key]
-        return found
 
     def _loops(self, shape: ArrayShape, index: int, ends: _Tails) -> _Tails:
         """The tails from where all further items are alike, for all counts, in order."""

@@ -190,9 +190,7 @@ class SchemaBuilder:
                 raise
             if meaning is not None:
                 self._alike[alike] = value
-        if goal and self._text.pointers:
-            return self._pool.pointed(value, goal[0].pointer)
-        return value
+        return self._pool.pointed(value, goal[0].pointer) if goal and self._text.pointers else value
 
     def _meaning(self, goal: Goal) -> int | None:
         """A number shared by goals that differ only in their place; None if the place matters."""
@@ -250,8 +248,9 @@ class SchemaBuilder:
 
     @cached_method
     def _branch(self, branch: Branch, depth: int, form: Form) -> Expression:
-        if form != _ANY:
-            _check_items(branch)
+        if form != _ANY and (node := next((n for n in branch if VERBATIM in n.schema), None)):
+            reason = "not supported inside items that must be unique (uniqueItems)"
+            raise UnsupportedSchema(VERBATIM, node.pointer_to(VERBATIM), reason)
         if not branch:
             self._pool.has_free_names |= form == _ANY
             return self._text_in(form).any_value(depth, once=form != _ANY)
@@ -401,14 +400,6 @@ class SchemaBuilder:
         if any(EXACT_CHOICE in node.schema for each in self._branches.of(goal) for node in each):
             self._pool.exact_lists.add(frozenset(found.values()))
         return [self._pool.literal(written) for written in found.values()]
-
-
-def _check_items(branch: Branch) -> None:
-    """Raises ``UnsupportedSchema`` for keywords that distinct items cannot have."""
-    for node in branch:
-        if VERBATIM in node.schema:
-            reason = "not supported inside items that must be unique (uniqueItems)"
-            raise UnsupportedSchema(VERBATIM, node.pointer_to(VERBATIM), reason)
 
 
 def words_of(kind: str, nodes: Goal) -> list[Any]:

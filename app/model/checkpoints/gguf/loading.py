@@ -70,8 +70,11 @@ def load_gguf(
             stored[name.removesuffix(".weight")] = reader.stored(tensors, module)
         else:
             plain[name] = _shaped(reader.plain(tensors, module), module, name, shapes[name])
-    if config.tie_word_embeddings:
-        _untie(model, stored, config)
+    if config.tie_word_embeddings:  # the output layer holds the embedding's weight if quantised
+        names_by_id = {id(module): name for name, module in model.named_modules()}
+        if (embedding := names_by_id[id(model.get_input_embeddings())]) in stored:
+            config.tie_word_embeddings = False
+            stored[names_by_id[id(model.get_output_embeddings())]] = stored[embedding]
     del model
     reader.log()
     made = assemble(config, stored, dtype, plain=plain)
@@ -202,15 +205,6 @@ def _shaped(value: Tensor, module: nn.Module, name: str, shape: torch.Size) -> T
     return value.reshape(shape)
 
 
-def _untie(model: Any, stored: dict[str, QuantizedWeight], config: PretrainedConfig) -> None:
-    """Let the output layer hold the embedding's weight where that is quantised."""
-    names = {id(module): name for name, module in model.named_modules()}
-    embedding = names[id(model.get_input_embeddings())]
-    if embedding in stored:
-        config.tie_word_embeddings = False
-        stored[names[id(model.get_output_embeddings())]] = stored[embedding]
-
-
 def _require_all_used(file: GgufFile, used: set[str], config: PretrainedConfig) -> None:
     """Raises ``UnsupportedModel`` for a tensor that no parameter is made of."""
     more = layers_left_out(file)
@@ -289,8 +283,11 @@ def undoing(tensor: str, rows: int, architecture: str, config: Any) -> Undoing:
         return Undoing(order.view(-1, config.head_dim // 2, 2).transpose(1, 2).flatten())
     if architecture == "bloom" and name == "attn_qkv":
         return Undoing(order.view(3, config.n_head, -1).transpose(0, 1).flatten())
-    if architecture == "falcon" and name == "attn_qkv":
-        return Undoing(_in_groups(order, config.num_attention_heads, config.num_kv_heads))
+    if architecture == "falcon" and name == "attn_qkv":  # a group's queries, key and value
+        heads, groups = config.num_attention_heads, config.num_kv_heads
+        dim = len(order) // (heads + 2 * groups)
+        parts = torch.split(order, [heads * dim, groups * dim, groups * dim])
+        return Undoing(torch.cat([each.view(groups, -1, dim) for each in parts], 1).flatten())
     if architecture in ("qwen35", "qwen35moe") and (found := _recurrent(name, order, config)):
         return found
     if name == "ssm_a":
@@ -302,13 +299,6 @@ def undoing(tensor: str, rows: int, architecture: str, config: Any) -> Undoing:
 
 def _log_of_negative(value: Tensor) -> Tensor:
     return torch.log(-value.float())
-
-
-def _in_groups(order: Tensor, heads: int, groups: int) -> Tensor:
-    """Falcon's order of rows: the queries of a group, its key and its value."""
-    dim = len(order) // (heads + 2 * groups)
-    parts = torch.split(order, [heads * dim, groups * dim, groups * dim])
-    return torch.cat([part.view(groups, -1, dim) for part in parts], dim=1).flatten()
 
 
 def _recurrent(name: str, order: Tensor, config: Any) -> Undoing | None:
