@@ -80,7 +80,7 @@ else:
     raise AssertionError("torch has this kernel; the test needs another model")
 assert "torch._refs" not in sys.modules
 load_whole(ModelConfig(model=sys.argv[1]), torch.device("cpu"), torch.float32)
-assert "torch._refs" in sys.modules and "sympy.core" not in sys.modules
+assert "torch._refs" in sys.modules
 empty_model(LlamaConfig.from_pretrained(sys.argv[1]), torch.float32)
 
 file = f"{transformers.__path__[0]}/models/__init__.py"
