@@ -135,7 +135,7 @@ class Scorer:
             self._pass_over(sequence, found, wanted)
             return None
         base, before = len(sequence.tokens), found.ahead
-        if begun:  # behind the last token that is not part of it
+        if begun:  # from the token on that spells its first byte
             start = cursor.length
             while start > found.start:
                 base -= 1

@@ -148,10 +148,9 @@ def install_openapi(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfi
     """Serve ``/openapi.json``; the document is put together at the first request."""
     lock = asyncio.Lock()
 
+    @functools.cache
     def openapi() -> Json:
-        if app.openapi_schema is None:
-            app.openapi_schema = _document(app, routers, config)
-        return app.openapi_schema
+        return _document(app, routers, config)
 
     @functools.cache
     def body() -> bytes:

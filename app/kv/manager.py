@@ -122,7 +122,7 @@ class BlockManager:
                     runs[i] = len(found) if block == NO_BLOCK else runs[i]
             if checkpoint and not prefix.checkpoint:
                 continue
-            pairs = zip(runs, self._groups, strict=True)  # does the next token only read these?
+            pairs = zip(runs, self._groups, strict=True)  # the next token must only read these
             if unbroken or all(run * size <= each.first_read(start + size) for run, each in pairs):
                 usable = len(found)
         return found[:usable]

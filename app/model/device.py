@@ -98,8 +98,10 @@ def describe(device: torch.device, ranks: int = 1) -> None:
         _log.warning(
             "%d GPUs are visible and only number %s is used. Start one server for each with "
             "CUDA_VISIBLE_DEVICES, or share the model between them with tensor_parallel=%d",
-            count, device.index, count,
-        )  # fmt: skip
+            count,
+            device.index,
+            count,
+        )
 
 
 def cpu_multiplies_bfloat16() -> bool:

@@ -130,7 +130,7 @@ def leave_out(*, distributed: bool) -> None:
     models = Path(transformers.__path__[0], "models")
 
     def find_once(path: Any, prefix: str | None = None) -> Any:
-        """transformers reads 2,000 files of its models for its own names, and again for theirs."""
+        """transformers reads 1,700 files of its models for its own names, and again for theirs."""
         if prefix is not None or Path(path) != models / "__init__.py":
             return find(path, prefix=prefix)
         found = find(models, prefix="models")  # it remembers this

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from fastapi import FastAPI
-from pydantic import AliasChoices, BaseModel
+from pydantic import BaseModel
 from pydantic_core import from_json
 from starlette.routing import Route
 from starlette.types import Message, Scope
@@ -212,12 +212,8 @@ def _field_names(value: Any, seen: set[type]) -> Iterator[str]:
     elif isinstance(value, type) and issubclass(value, BaseModel) and value not in seen:
         seen.add(value)
         fields = value.model_fields
-        for name, field in fields.items():
-            sent = field.validation_alias or name
-            yield from map(str, sent.choices if isinstance(sent, AliasChoices) else [sent])
-        # What a request may have beside the fields of its model.
-        for attribute in ("unserved", "no_effect"):
-            yield from getattr(value, attribute, ())
+        known = getattr(value, "known_names", None)  # of a part of a request
+        yield from known() if known else [field.alias or name for name, field in fields.items()]
         parts = [field.annotation for field in fields.values()]
     for each in parts:
         yield from _field_names(each, seen)

@@ -114,6 +114,11 @@ class Wire(BaseModel):
     """Whether clients add fields of their own, which are never refused."""
 
     @classmethod
+    def known_names(cls) -> frozenset[str]:
+        """Names of fields in requests, with those that are not supported or have no effect."""
+        return _declared(cls) | cls.unserved.keys() | cls.no_effect
+
+    @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:

@@ -266,7 +266,7 @@ def probe_layers(
 @contextlib.contextmanager
 def _without_products(model: PreTrainedModel) -> Iterator[None]:
     """Linear layers return zeros: a pass that is made for shapes need not read their weights."""
-    from app.model.layers.quantized import QuantizedLinear  # its self-check imports this module
+    from app.model.layers.quantized import QuantizedLinear  # it imports this module
 
     layers: list[Any] = [
         each
