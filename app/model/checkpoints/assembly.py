@@ -26,6 +26,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from app.core.errors import UnsupportedModel
 from app.model.cpu.kernels.quantized_panels import QuantizedWeight
+from app.model.layers.architecture import is_plain_embedding
 from app.model.layers.quantized import QuantizedEmbedding, QuantizedExperts, QuantizedLinear
 from app.model.lean_imports import with_kernels
 
@@ -135,7 +136,7 @@ def holds_stored(module: nn.Module, parameter: str) -> bool:
     """Whether a quantised weight can replace the parameter of ``module`` with that name."""
     leaf = parameter.rpartition(".")[2]
     if isinstance(module, nn.Embedding):
-        return type(module) is nn.Embedding or hasattr(module, "scalar_embed_scale")
+        return is_plain_embedding(module)
     if type(module) in (*_LINEAR, Conv1D):
         return leaf == "weight" and not parameter.endswith(_READ_AS_NUMBERS)
     return leaf in _OF_EXPERTS and hasattr(module, "_apply_gate")
@@ -154,8 +155,8 @@ def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:
         made = QuantizedLinear(weight, module.bias)
     elif type(module) is Conv1D:
         made, shape = QuantizedLinear(weight, module.bias), shape[::-1]
-    elif isinstance(module, nn.Embedding):
-        made = QuantizedEmbedding.in_place_of(module, weight)
+    elif is_plain_embedding(module):
+        made = QuantizedEmbedding(weight, module)
     if made is None:
         raise UnsupportedModel(
             f"{name} is a quantised {type(module).__name__}; only linear layers, embeddings and "

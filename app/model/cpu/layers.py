@@ -26,8 +26,9 @@ from app.model.cpu.mixers import Mixer, Norm, Routes, is_swiglu, read_norm
 from app.model.cpu.packed_linear import replace_modules
 from app.model.cpu.weights import Linear, PanelWeights, has_panels
 from app.model.cpu.workspace import CpuTeam, Workspace
+from app.model.layers.architecture import is_plain_embedding
 from app.model.layers.attention import AttentionRoute
-from app.model.layers.quantized import refine_inputs
+from app.model.layers.quantized import QuantizedEmbedding, refine_inputs, scaled
 from app.model.layers.recurrent import RecurrentRoute
 
 
@@ -61,6 +62,22 @@ class PanelLinear(nn.Module):
             self.out_features,
         )
         return out
+
+
+class PanelEmbedding(nn.Module):
+    """Same result as ``embedding``, whose weight it reads from the panels of the output layer."""
+
+    def __init__(self, embedding: nn.Module, output: PanelLinear) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = output.out_features, output.in_features
+        self.weight = output.weight
+        self._rows_of = output.weights[0].rows_of_first()
+        self.scalar_embed_scale: float | None = getattr(embedding, "scalar_embed_scale", None)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[...] -> [..., embedding_dim]."""
+        rows = self._rows_of(ids.flatten()).view(*ids.shape, self.embedding_dim)
+        return scaled(rows, self.scalar_embed_scale)
 
 
 class FusedLayer(nn.Module):
@@ -182,7 +199,14 @@ def fuse(
 
         replace_modules(model, lambda each: routes.mixer_of(each) is not None, make)
         replaced += sum(linears)
+    embedding: Any = model.get_input_embeddings()
+    tied = _are_tied(embedding, model.get_output_embeddings())
     replaced += replace_modules(model, has_panels, lambda linear: PanelLinear(linear, workers))
+    output = model.get_output_embeddings()
+    if tied and isinstance(output, PanelLinear):
+        replace_modules(
+            model, lambda each: each is embedding, lambda each: PanelEmbedding(each, output)
+        )
     body: Any = getattr(model, "model", None)
     layers_now = getattr(body, "layers", [None])
     if type(model).__name__ in _KNOWN and all(isinstance(each, FusedLayer) for each in layers_now):
@@ -190,6 +214,13 @@ def fuse(
         if norm is not None:
             model.forward = WholePass(model, norm, routes, workers, workspace)
     return replaced
+
+
+def _are_tied(embedding: Any, output: Any) -> bool:
+    """Whether the embedding's weight is the output layer's too."""
+    if isinstance(embedding, QuantizedEmbedding):
+        return embedding.stored is getattr(output, "stored", None)
+    return is_plain_embedding(embedding) and embedding.weight is getattr(output, "weight", None)
 
 
 def require_invariance(model: PreTrainedModel) -> None:

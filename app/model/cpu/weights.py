@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -55,6 +55,7 @@ class PanelWeights:
         self._rounds = max(
             each.rounds if isinstance(each, QuantizedLinear) else 0 for each in linears
         )
+        self._kind = kind_of(linears[0])
         self._records = np.zeros(count, dtype=records.WEIGHT)
         self._kept: list[Tensor] = []
         self.bytes_by_type: Counter[str] = Counter()
@@ -74,6 +75,13 @@ class PanelWeights:
         """Bytes of a rounded or widened row of the input; 0 if rows are read as they are."""
         each = self._records
         return int((each["units"] * each["input_bytes"] * abs(each["rounds"])).max())
+
+    def rows_of_first(self) -> Callable[[Tensor], Tensor]:
+        """A function from ids [n] to these rows of the first weight: [n, K], bfloat16."""
+        if self._kind is None:
+            return panels.rows_of(self._kept[0])
+        read = quantized_panels.rows_of(self._kept[0], self._kind)
+        return lambda ids: quantized_panels.dequantize(read(ids), torch.bfloat16)
 
     def _put(
         self, number: int, like: Linear, data: Tensor, bias: Tensor | None, outputs: int

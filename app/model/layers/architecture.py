@@ -159,6 +159,11 @@ def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
     return type(module) is nn.Linear and type(module.weight) is nn.Parameter
 
 
+def is_plain_embedding(module: nn.Module) -> bool:
+    """Whether rows of the weight are all it gives, or these times a number, as in Gemma."""
+    return type(module) is nn.Embedding or hasattr(module, "scalar_embed_scale")
+
+
 def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> None:
     """Remove what would make a row depend on the rest of its batch, or stall a device.
 

@@ -169,31 +169,24 @@ def _can_be(module: nn.Module) -> TypeGuard[nn.Linear]:
 class QuantizedEmbedding(nn.Module):
     """An embedding whose rows are widened as they are looked up."""
 
-    def __init__(self, stored: QuantizedWeight, dtype: torch.dtype, scale: float | None) -> None:
-        """``scale`` multiplies every row once it is rounded to ``dtype``; None: nothing does."""
+    def __init__(self, stored: QuantizedWeight, embedding: Any) -> None:
+        """``embedding`` is the one that it replaces, see ``is_plain_embedding``."""
         super().__init__()
         self.num_embeddings = stored.outputs
         self.embedding_dim = stored.inputs
         self.stored = stored
-        self._dtype = dtype
-        cpu = torch.device("cpu")  # the other modules are on the meta device
-        self._scale = None if scale is None else torch.tensor(scale, device=cpu).to(dtype)
-
-    @classmethod
-    def in_place_of(
-        cls, module: nn.Embedding, stored: QuantizedWeight
-    ) -> QuantizedEmbedding | None:
-        """The replacement of ``module``; None unless it is an embedding, plain or as Gemma's."""
-        scale = getattr(module, "scalar_embed_scale", None)
-        if type(module) is not nn.Embedding and scale is None:
-            return None
-        return cls(stored, module.weight.dtype, scale)
+        self._dtype = embedding.weight.dtype
+        self.scalar_embed_scale: float | None = getattr(embedding, "scalar_embed_scale", None)
 
     def forward(self, ids: Tensor) -> Tensor:
         """[...] -> [..., embedding_dim]."""
         rows = dequantize(self.stored, self._dtype, ids.flatten())
-        rows = rows.view(*ids.shape, self.embedding_dim)
-        return rows if self._scale is None else rows * self._scale
+        return scaled(rows.view(*ids.shape, self.embedding_dim), self.scalar_embed_scale)
+
+
+def scaled(rows: Tensor, scale: float | None) -> Tensor:
+    """``rows`` times the scale, which is rounded to their type; None: as they are."""
+    return rows if scale is None else rows * torch.tensor(scale, dtype=rows.dtype)
 
 
 class QuantizedExperts(nn.Module):

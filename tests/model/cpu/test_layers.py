@@ -18,7 +18,7 @@ from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import panels
-from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
+from app.model.cpu.layers import FusedLayer, PanelEmbedding, PanelLinear, can_fuse, fuse
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
@@ -102,6 +102,8 @@ def test_random_batches_differ_from_float32_no_more_than_transformers_does(
     assert fuse(model, route) == 3 * 7 + 1
     assert sum(isinstance(m, FusedLayer) for m in model.modules()) == 3
     assert not any(type(m) is torch.nn.Linear for m in model.modules())
+    tied = model.config.tie_word_embeddings
+    assert isinstance(model.get_input_embeddings(), PanelEmbedding) == tied
     storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
     forward = RaggedForward(model, route, CpuAttention(storage))
     found = run_in_random_batches(

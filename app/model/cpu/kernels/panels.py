@@ -20,10 +20,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
+from numpy.typing import NDArray
 from torch import Tensor
 
 from app.core.kernels import PROCESSORS, has
-from app.model.cpu.kernels.compiled import address_of
+from app.model.cpu.kernels.compiled import address_of, compiled
 from app.model.cpu.kernels.llvm import (
     I8,
     I32,
@@ -96,6 +97,28 @@ def pack(weight: Tensor) -> Tensor:
     pairs = weight.contiguous().view(torch.int32).view(-1, WIDTH, inputs // 2)
     side_by_side = pairs.transpose(1, 2).contiguous()
     return side_by_side.view(torch.bfloat16).view(-1, inputs // 2, WIDTH, 2)
+
+
+def rows_of(panels: Tensor) -> Callable[[Tensor], Tensor]:
+    """A function from ids to these rows of the weight in ``panels``: the inverse of ``pack``."""
+    pairs = panels.view(torch.int32).view(*panels.shape[:2], 1, WIDTH).numpy()
+    return lambda ids: take(pairs, ids).view(torch.bfloat16).flatten(1)
+
+
+def take(panels: NDArray[Any], ids: Tensor) -> Tensor:
+    """The words of some rows of ``panels`` [N / 64, blocks, words, 64] -> [ids, blocks, words]."""
+    out = torch.empty(len(ids), *panels.shape[1:3], dtype=getattr(torch, panels.dtype.name))
+    _take(panels, ids.numpy(), out.numpy())
+    return out
+
+
+@compiled()
+def _take(panels: Any, ids: Any, out: Any) -> None:
+    for place in range(len(ids)):
+        panel, row = ids[place] // WIDTH, ids[place] % WIDTH
+        for block in range(out.shape[1]):
+            for word in range(out.shape[2]):
+                out[place, block, word] = panels[panel, block, word, row]
 
 
 def entry() -> int:

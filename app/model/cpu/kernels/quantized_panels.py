@@ -22,6 +22,7 @@ that is stored so is never rounded again: its codes, scales and minima are only 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from app.model.cpu.kernels.compiled import as_numpy, compiled, narrow, widen
-from app.model.cpu.kernels.panels import WIDTH
+from app.model.cpu.kernels.panels import WIDTH, take
 
 BLOCK = 32
 """Inputs of a block."""
@@ -187,6 +188,21 @@ def _widen_rows(
                 own[i] = narrow(np.float32(both[i] & 15) * scale - least, own[i])
             for i in range(half):
                 own[half + i] = narrow(np.float32(both[i] >> 4) * scale - least, own[i])
+
+
+def rows_of(panels: Tensor, kind: PanelKind) -> Callable[[Tensor], QuantizedWeight]:
+    """A function from ids to these rows of the weight in ``panels``: the inverse of ``pack``."""
+    groups = panels.view(len(panels), -1, kind.block_bytes * kind.group // BLOCK)
+    size = WIDTH * kind.group * kind.bits // 8
+    words = groups[..., :size].view(torch.int32).unfold(2, WIDTH, WIDTH).numpy()
+    heads = groups[..., size:].view(torch.int16).unfold(2, WIDTH, WIDTH).numpy()
+
+    def read(ids: Tensor) -> QuantizedWeight:
+        codes = take(words, ids).view(torch.uint8).flatten(1)
+        scales, *minima = take(heads, ids).view(torch.float16).unbind(2)
+        return QuantizedWeight(kind, codes, scales, *minima)
+
+    return read
 
 
 def join(parts: list[QuantizedWeight]) -> QuantizedWeight:
