@@ -261,10 +261,7 @@ class AnswerPlan:
     def answer_reader(self) -> AnswerReader:
         """A reader of the text of one answer."""
         return AnswerReader(
-            self.format,
-            opening=self.opening,
-            use=self.tools,
-            content_first=self.content is None,
+            self.format, opening=self.opening, use=self.tools, content_first=self.content is None
         )
 
 

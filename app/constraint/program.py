@@ -190,10 +190,7 @@ def _unsatisfiable(
 
 
 def build(
-    spec: ConstraintSpec | Arguments,
-    limits: Limits | None = None,
-    *,
-    pointers: bool = False,
+    spec: ConstraintSpec | Arguments, limits: Limits | None = None, *, pointers: bool = False
 ) -> tuple[ExpressionPool, Expression]:
     """The expression of all answers to ``spec``, in a new pool.
 

@@ -109,10 +109,7 @@ def _schema_of(leaf: Leaf) -> JsonSchema:
 
 
 def _relaxed_leaf(
-    leaf: Leaf,
-    limits: Limits,
-    compile: Callable[[Leaf], object],
-    failed: ConstraintError | None,
+    leaf: Leaf, limits: Limits, compile: Callable[[Leaf], object], failed: ConstraintError | None
 ) -> tuple[Leaf, list[Relaxation]]:
     """Relax one leaf. ``failed``: the first error of ``compile``, if known."""
     spec = _schema_of(leaf)

@@ -101,9 +101,7 @@ class PromptImages:
         """The images with ``features``, by digest, instead of pixels."""
         images = [
             replace(
-                each,
-                image=replace(each.image, inputs={}),
-                features=features[each.image.digest],
+                each, image=replace(each.image, inputs={}), features=features[each.image.digest]
             )
             for each in self.images
         ]

@@ -9,13 +9,7 @@ from collections.abc import Sequence as Seq
 from itertools import islice
 
 from app.core.constraint import Vocabulary
-from app.core.errors import (
-    BudgetTooSmall,
-    InvalidRequest,
-    PromptTooLong,
-    RequestError,
-    WorkPending,
-)
+from app.core.errors import BudgetTooSmall, InvalidRequest, PromptTooLong, RequestError, WorkPending
 from app.core.events import StepObserver, StepOutput, StepStats, TokenChunk
 from app.core.request import EngineRequest, ServiceTier
 from app.core.step import Draw, Runner, SampledToken, StepInterrupted
@@ -100,11 +94,7 @@ class Engine:
         )
         self._scheduler = Scheduler(config, blocks, interruptible=self._interrupt_when is not None)
         self._decoder = Decoder(
-            vocabulary,
-            tokenizer,
-            config,
-            room=self.max_sequence_tokens,
-            branching=runner.trees,
+            vocabulary, tokenizer, config, room=self.max_sequence_tokens, branching=runner.trees
         )
         self._sequences: dict[str, Sequence] = {}
         self._unmasked = MaskWork[Sequence]()

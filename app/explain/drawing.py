@@ -292,10 +292,7 @@ def _order(layers: list[list[int]], above: list[list[int]], below: list[list[int
 
 
 def _across(
-    layers: list[list[int]],
-    above: list[list[int]],
-    below: list[list[int]],
-    widths: Sequence[float],
+    layers: list[list[int]], above: list[list[int]], below: list[list[int]], widths: Sequence[float]
 ) -> list[float]:
     """Horizontal centre of each item, near to those of its neighbours."""
     x = [0.0] * len(widths)

@@ -13,17 +13,7 @@ from itertools import pairwise
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from app.explain.drawing import (
-    ADVANCE,
-    HEAD,
-    LINE,
-    RADIUS,
-    Box,
-    Drawing,
-    Route,
-    State,
-    more_text,
-)
+from app.explain.drawing import ADVANCE, HEAD, LINE, RADIUS, Box, Drawing, Route, State, more_text
 
 _MARGIN = 24.0
 _TOP = 74.0

@@ -215,11 +215,7 @@ class Walker:
             self._add(position, arrival.offset, arrival.whole, positions, arrivals, seen)
 
     def _walk_to(
-        self,
-        positions: list[_Position],
-        arrivals: list[_Arrival],
-        settled: _Arrival,
-        offset: int,
+        self, positions: list[_Position], arrivals: list[_Arrival], settled: _Arrival, offset: int
     ) -> Walk:
         """The walk to a node where an answer may end, or else along the first position."""
         resume = Resume(settled.node, settled.offset, settled.steps)

@@ -115,8 +115,7 @@ async def _create(call: BatchRequest, ticket: Ticket, api: Api) -> dict[str, Any
     file = await store.run(store.state.find_file, owner, call.input_file_id)
     if file is None or file["purpose"] != "batch":
         raise InvalidRequest(
-            f"there is no file {call.input_file_id!r} with the purpose batch",
-            param="input_file_id",
+            f"there is no file {call.input_file_id!r} with the purpose batch", param="input_file_id"
         )
     row = {
         "endpoint": call.endpoint,
@@ -160,8 +159,7 @@ async def retrieve(batch_id: str, request: Request) -> dict[str, Any]:
 
 
 @router.post(
-    f"{_ONE}/cancel",
-    openapi_extra=describe("Cancel a batch", BatchObject, errors=[400, 404, 503]),
+    f"{_ONE}/cancel", openapi_extra=describe("Cancel a batch", BatchObject, errors=[400, 404, 503])
 )
 async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
     store, found = await _find(batch_id, request)

@@ -177,11 +177,7 @@ class HeadWithBody:
     """
 
     def __init__(
-        self,
-        transport: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        plain: bool = False,
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, *, plain: bool = False
     ) -> None:
         self._transport = transport
         self._loop = loop

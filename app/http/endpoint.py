@@ -337,11 +337,7 @@ class EventStream(Response):
 
     async def _write(self, send_head: Send, send_body: Send) -> None:
         await send_head(
-            {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
         async for event in self._events:
             if not event:

@@ -215,10 +215,7 @@ def _error(status: int, envelope: type[Shape]) -> Json:
 
 def _event(data: type[BaseModel], envelope: type[Shape]) -> Json:
     """An event of a stream: before OpenAPI 3.2 the schema of a stream is that of its events."""
-    parsed = {
-        "contentMediaType": "application/json",
-        "contentSchema": {"anyOf": [data, envelope]},
-    }
+    parsed = {"contentMediaType": "application/json", "contentSchema": {"anyOf": [data, envelope]}}
     return {
         "type": "object",
         "description": "Server-sent events, the last of which may be [DONE].",

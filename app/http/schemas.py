@@ -57,8 +57,7 @@ class GraphFields(Wire):
 
 
 class SchemaRequest(
-    Body,
-    json_schema_extra={"oneOf": [{"required": ["schema"]}, {"required": ["response_format"]}]},
+    Body, json_schema_extra={"oneOf": [{"required": ["schema"]}, {"required": ["response_format"]}]}
 ):
     """Either the fields of OpenAI's ``json_schema``, or a whole ``response_format``."""
 

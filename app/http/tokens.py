@@ -70,8 +70,7 @@ class DetokenizeRequest(Body):
     model: str | None = None
     # Checked by ``check_token_ids``, which is quicker where there are a million.
     tokens: Annotated[
-        list[Any],
-        WithJsonSchema({"type": "array", "items": {"type": "integer", "minimum": 0}}),
+        list[Any], WithJsonSchema({"type": "array", "items": {"type": "integer", "minimum": 0}})
     ]
 
 

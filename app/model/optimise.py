@@ -21,11 +21,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import set_attention
-from app.model.layers.quantized import (
-    check_rounding,
-    kinds_of,
-    quantize_linears,
-)
+from app.model.layers.quantized import check_rounding, kinds_of, quantize_linears
 from app.model.loaded import LoadedModel
 from app.model.self_check import (
     CHECKED_SLOTS,

@@ -208,10 +208,7 @@ def assemble(
         validation=validation,
         tokenizer=backend.tokenizer,
         adapters=Adapters(
-            backend.adapter_slots,
-            worker,
-            loaded=backend.adapters,
-            folder=settings.adapter_folder,
+            backend.adapter_slots, worker, loaded=backend.adapters, folder=settings.adapter_folder
         ),
         images=images,
         observer=metrics,
@@ -335,11 +332,7 @@ def assemble(
         api,
         lifespan=lifespan,
         telemetry=lambda app: Telemetry(
-            app,
-            metrics,
-            model=settings.served_model,
-            traces=traces,
-            content=settings.log_content,
+            app, metrics, model=settings.served_model, traces=traces, content=settings.log_content
         ),
     )
     return Assembly(app, admission, worker)

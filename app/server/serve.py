@@ -32,8 +32,7 @@ FLUSH_SECONDS = 5
 
 
 def serve(
-    settings: Settings,
-    load: Callable[[Settings, StepObserver, Progress], Backend] = load_backend,
+    settings: Settings, load: Callable[[Settings, StepObserver, Progress], Backend] = load_backend
 ) -> int:
     """Load, listen, serve until told to stop; the process's exit status."""
     screen = open_screen(sys.stderr)

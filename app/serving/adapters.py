@@ -141,8 +141,7 @@ class Adapters:
             inside = False
         if not inside:
             raise InvalidAdapter(
-                f"{place!r} is not a folder inside LEAPJSON_ADAPTER_FOLDER",
-                param="lora_path",
+                f"{place!r} is not a folder inside LEAPJSON_ADAPTER_FOLDER", param="lora_path"
             )
         return found
 

@@ -381,11 +381,7 @@ def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool)
     """Raises ``InvalidRequest`` for options that need values in the answer, if it has none or
     begins with a prefill."""
     if plan.begun is not None:
-        asked = {
-            "confidence": options.confidence,
-            "spans": options.spans,
-            "choices": exact,
-        }
+        asked = {"confidence": options.confidence, "spans": options.spans, "choices": exact}
         for param, is_asked in asked.items():
             if is_asked:
                 raise InvalidRequest(
@@ -394,10 +390,7 @@ def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool)
                     param=param,
                 )
     has_value = plan.has_json or plan.is_text
-    needed = {
-        "confidence": options.confidence,
-        "choices": options.choices == "exact",
-    }
+    needed = {"confidence": options.confidence, "choices": options.choices == "exact"}
     for param, is_asked in needed.items():
         if is_asked and not has_value:
             raise InvalidRequest(
@@ -415,6 +408,5 @@ def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool)
     for param, is_asked in of_json.items():
         if is_asked and not plan.has_json:
             raise InvalidRequest(
-                f"{param} needs values of JSON: use a json_schema or tools",
-                param=param,
+                f"{param} needs values of JSON: use a json_schema or tools", param=param
             )

@@ -17,12 +17,7 @@ _OBJECT = '{"name": "$name", "arguments": $arguments}'
 # For templates that know no calls, or whose format is not known here
 
 PLAIN = SpelledCalls(
-    name="plain",
-    begin='{"tool_calls": [',
-    call=_OBJECT,
-    separator=", ",
-    end="]}",
-    native=False,
+    name="plain", begin='{"tool_calls": [', call=_OBJECT, separator=", ", end="]}", native=False
 )
 
 
@@ -144,12 +139,7 @@ def cohere(template: str) -> SpelledCalls | None:
 
 def _listed(name: str, begin: str, end: str, call: str = _OBJECT) -> SpelledCalls:
     return SpelledCalls(
-        name=name,
-        begin=f"{begin}[",
-        call=call,
-        separator=", ",
-        end=f"]{end}",
-        trigger=begin,
+        name=name, begin=f"{begin}[", call=call, separator=", ", end=f"]{end}", trigger=begin
     )
 
 
@@ -273,16 +263,11 @@ LONGCAT = SpelledCalls(
 )
 
 GRANITE_20B = SpelledCalls(
-    name="granite 20b",
-    call=f"<function_call> {_OBJECT}",
-    separator="\n",
-    trigger="<function_call>",
+    name="granite 20b", call=f"<function_call> {_OBJECT}", separator="\n", trigger="<function_call>"
 )
 
 FUNCTIONARY_3_1 = SpelledCalls(
-    name="functionary 3.1",
-    call="<function=$name>$arguments</function>",
-    trigger="<function=",
+    name="functionary 3.1", call="<function=$name>$arguments</function>", trigger="<function="
 )
 
 _MARKED = (

@@ -120,10 +120,7 @@ _FAMILIES: tuple[Callable[[str], ReasoningFormat | None], ...] = (
     ),
     _where("<|START_THINKING|>", ReasoningFormat("<|START_THINKING|>", "<|END_THINKING|>")),
     _where("<|inner_prefix|>", ReasoningFormat("<|inner_prefix|>", "<|inner_suffix|>")),
-    _where(
-        "open_tag('think')",
-        ReasoningFormat("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
-    ),
+    _where("open_tag('think')", ReasoningFormat("<|open|>think<|sep|>", "<|close|>think<|sep|>")),
     _where(
         "<|begin|>assistant<|think|>",
         ReasoningFormat("<|think|>", "<|end|>", then="<|begin|>assistant"),

@@ -16,16 +16,7 @@ from ast import literal_eval
 from typing import ClassVar
 
 from app.constraint.grammar.regexes import both_cases, regex_node
-from app.constraint.grammar.syntax import (
-    Characters,
-    Json,
-    Name,
-    Node,
-    Reader,
-    Series,
-    Text,
-    Token,
-)
+from app.constraint.grammar.syntax import Characters, Json, Name, Node, Reader, Series, Text, Token
 from app.constraint.regex.syntax import QUANTIFIERS, PatternError, PatternNotSupported, count
 from app.core.errors import ConstraintTooComplex
 

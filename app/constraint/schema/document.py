@@ -13,12 +13,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
 from app.core.constraint import Relaxation
-from app.core.errors import (
-    ConstraintError,
-    ConstraintTooComplex,
-    InvalidSchema,
-    UnsupportedSchema,
-)
+from app.core.errors import ConstraintError, ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -248,8 +248,7 @@ _SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
         (_is_schema, "a schema"),
     ),
     **dict.fromkeys(
-        ["prefixItems", "anyOf", "allOf", "oneOf"],
-        (_is_schemas, "a list of schemas, one or more"),
+        ["prefixItems", "anyOf", "allOf", "oneOf"], (_is_schemas, "a list of schemas, one or more")
     ),
     **dict.fromkeys(
         ["properties", "patternProperties", "dependentSchemas"],

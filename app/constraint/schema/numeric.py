@@ -82,13 +82,7 @@ class _Numbers:
     """Combined restrictions of ``nodes`` on numbers."""
 
     def __init__(
-        self,
-        pool: ExpressionPool,
-        nodes: Goal,
-        limits: Limits,
-        *,
-        integers_only: bool,
-        plain: bool,
+        self, pool: ExpressionPool, nodes: Goal, limits: Limits, *, integers_only: bool, plain: bool
     ) -> None:
         self._pool = pool
         self._nodes = nodes

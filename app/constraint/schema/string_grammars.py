@@ -28,8 +28,7 @@ class StringGrammars:
         """``spelling``: bytes of the characters; None: as in strings of ``text``."""
         self._text = text
         self._spelling = spelling or Spelling(
-            characters=text.spell,
-            text=lambda written: text.spelled(written.decode()),
+            characters=text.spell, text=lambda written: text.spelled(written.decode())
         )
 
     @cached_method

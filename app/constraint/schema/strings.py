@@ -212,10 +212,7 @@ class Strings:
         return facts, required, excluded
 
     def _language(
-        self,
-        facts: _Restrictions,
-        spelling: Lowering,
-        spell: Callable[[str], bytes] | None = None,
+        self, facts: _Restrictions, spelling: Lowering, spell: Callable[[str], bytes] | None = None
     ) -> Expression:
         """The contents of strings that ``facts`` describe; ``spell`` spells whole values."""
         pool, lengths = self._pool, facts.lengths

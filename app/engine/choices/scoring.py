@@ -28,14 +28,7 @@ class Scoring:
     """
 
     def __init__(
-        self,
-        found: Found,
-        tree: WayTree,
-        base: int,
-        most: int,
-        *,
-        exact: bool,
-        by_tokens: bool,
+        self, found: Found, tree: WayTree, base: int, most: int, *, exact: bool, by_tokens: bool
     ) -> None:
         """``base``: tokens of the sequence before the tree; ``most``: maximum tokens of a step."""
         self._by_tokens = by_tokens

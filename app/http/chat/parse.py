@@ -330,9 +330,7 @@ def read_conversation(
     use, variables = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
     passages = [
         Passage(
-            f"messages[{number}]",
-            without_images(each["content"] or ""),
-            each["role"] == "user",
+            f"messages[{number}]", without_images(each["content"] or ""), each["role"] == "user"
         )
         for number, each in enumerate(messages)
     ]

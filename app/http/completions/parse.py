@@ -77,8 +77,7 @@ def completion_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answ
     scores_prompt = wire.echo and wire.logprobs is not None
     if scores_prompt and spec is not None:
         raise InvalidRequest(
-            f"echo with logprobs cannot be combined with {param}; leave one out",
-            param="echo",
+            f"echo with logprobs cannot be combined with {param}; leave one out", param="echo"
         )
     return answer_call(
         wire,

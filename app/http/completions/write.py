@@ -9,15 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from app.answer.pieces import (
-    Content,
-    End,
-    Fields,
-    FieldValue,
-    Measurements,
-    Piece,
-    PromptTokens,
-)
+from app.answer.pieces import Content, End, Fields, FieldValue, Measurements, Piece, PromptTokens
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
@@ -124,10 +116,7 @@ class ChoiceLogprobs:
         """Whole characters before the next token, which may be inside the one after them."""
 
     def of(
-        self,
-        tokens: Sequence[AnswerToken],
-        prompt: Sequence[AnswerToken] = (),
-        text: str = "",
+        self, tokens: Sequence[AnswerToken], prompt: Sequence[AnswerToken] = (), text: str = ""
     ) -> dict[str, Any]:
         """``logprobs`` for the next tokens; those that added no text are left out.
 

@@ -45,12 +45,7 @@ from app.http.requests.prompt import (
     schema_prompt,
     template_words,
 )
-from app.http.requests.tools import (
-    Definition,
-    function_tools,
-    leave_out_others,
-    tool_use,
-)
+from app.http.requests.tools import Definition, function_tools, leave_out_others, tool_use
 from app.http.requests.unserved import MESSAGES, NO_EFFECT, left_out
 from app.http.requests.wire import (
     Body,

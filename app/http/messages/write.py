@@ -29,13 +29,7 @@ from app.http.errors import ANTHROPIC, envelope
 from app.http.models import ServedModel
 from app.http.openapi import Shape
 from app.http.renderers import ListRenderer, named_event
-from app.http.reports import (
-    Measured,
-    TokenSources,
-    Warning,
-    token_sources,
-    with_fields,
-)
+from app.http.reports import Measured, TokenSources, Warning, token_sources, with_fields
 from app.serving.generation import Generation
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
@@ -97,11 +91,7 @@ _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool
 
 
 def messages_renderer(
-    generation: Generation,
-    *,
-    model: ServedModel,
-    stream: bool,
-    omits_thinking: bool,
+    generation: Generation, *, model: ServedModel, stream: bool, omits_thinking: bool
 ) -> Renderer:
     head: dict[str, Any] = {
         "id": f"msg_{generation.request_id}",

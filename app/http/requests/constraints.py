@@ -63,10 +63,7 @@ class JsonSchemaResponse(Wire):
         if self.schema_ is None:
             return self.json_schema
         return JsonSchemaFormat(
-            name=self.name,
-            schema=self.schema_,
-            description=self.description,
-            strict=self.strict,
+            name=self.name, schema=self.schema_, description=self.description, strict=self.strict
         )
 
 

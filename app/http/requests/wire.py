@@ -157,9 +157,7 @@ def _not_zero(limit: int) -> int:
 
 
 TokenLimit = Annotated[
-    int,
-    Field(ge=-1, lt=2**31, json_schema_extra={"not": {"const": 0}}),
-    AfterValidator(_not_zero),
+    int, Field(ge=-1, lt=2**31, json_schema_extra={"not": {"const": 0}}), AfterValidator(_not_zero)
 ]
 """Maximum tokens of an answer; -1 sets no limit, as if it were missing."""
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

@@ -319,10 +319,7 @@ class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
     include: Annotated[list[str], Field(max_length=32)] | None = None
     metadata: (
         Annotated[
-            dict[
-                Annotated[str, Field(max_length=64)],
-                Annotated[str, Field(max_length=512)],
-            ],
+            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
             Field(max_length=16),
         ]
         | None
@@ -509,10 +506,7 @@ def read_format(wire: ConversationFields) -> ResponseFormat | None:
 
 
 def _tool_use(
-    wire: ConversationFields,
-    tools: list[FunctionTool],
-    namespaces: Namespaces,
-    config: ApiConfig,
+    wire: ConversationFields, tools: list[FunctionTool], namespaces: Namespaces, config: ApiConfig
 ) -> ToolUse | None:
     once = wire.parallel_tool_calls is False
 

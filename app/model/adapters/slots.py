@@ -205,11 +205,7 @@ def make_slots(
         from app.model.cuda.adapters import CudaBank
 
         return CudaBank(
-            targets,
-            count=room.count,
-            rank=room.rank,
-            dtype=model.dtype,
-            device=model.device,
+            targets, count=room.count, rank=room.rank, dtype=model.dtype, device=model.device
         )
 
     return AdapterSlots(model, route, count=room.count, rank=room.rank, make_bank=make_bank)

@@ -13,13 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.model.checkpoints.stored_quantization import weight_bytes
-from app.model.cpu.kernels import (
-    panels,
-    products,
-    quantized_panels,
-    quantized_products,
-    records,
-)
+from app.model.cpu.kernels import panels, products, quantized_panels, quantized_products, records
 from app.model.cpu.kernels.quantized_panels import PanelKind
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES
 from app.model.cpu.packed_linear import PackedLinear

@@ -48,12 +48,7 @@ _PICKED = ("keep_window_size",)
 _PICKED_OF_INDEXED = ("index_topk", "indexer_budget")
 """Names of the configuration's field with the number of keys that a sparse layer reads."""
 
-_POSITION_LIMITS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_sequence_length",
-    "max_seq_len",
-)
+_POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len")
 
 
 def check_config(config: PretrainedConfig) -> None:

@@ -19,13 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import InvalidRequest
-from app.core.images import (
-    ExpandedPrompt,
-    PreparedImage,
-    PromptImage,
-    PromptImages,
-    TwoWay,
-)
+from app.core.images import ExpandedPrompt, PreparedImage, PromptImage, PromptImages, TwoWay
 
 _LANGUAGE_MODELS = ("language_model", "text_model")
 

@@ -172,10 +172,7 @@ def _dense(keys: _Keys) -> _Values:
 
 def _rope(keys: _Keys, theta: float) -> _Values:
     """``rope_parameters``; llama.cpp spells those of Llama 3 as a tensor (see ``loading``)."""
-    rope: _Values = {
-        "rope_type": "default",
-        "rope_theta": keys.take("rope.freq_base", theta),
-    }
+    rope: _Values = {"rope_type": "default", "rope_theta": keys.take("rope.freq_base", theta)}
     kind = keys.take("rope.scaling.type", "none")
     original = keys.take("rope.scaling.original_context_length", None)
     if kind == "linear":

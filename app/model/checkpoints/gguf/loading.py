@@ -25,13 +25,7 @@ from app.core.progress import SILENCE, Progress, telling
 from app.model.checkpoints.assembly import assemble, empty_model, holds_stored
 from app.model.checkpoints.gguf.blocks import READERS, floats, read, rounded
 from app.model.checkpoints.gguf.configuration import layers_left_out
-from app.model.cpu.kernels.quantized_panels import (
-    INT8,
-    QuantizedWeight,
-    dequantize,
-    join,
-    quantize,
-)
+from app.model.cpu.kernels.quantized_panels import INT8, QuantizedWeight, dequantize, join, quantize
 
 _log = logging.getLogger(__name__)
 

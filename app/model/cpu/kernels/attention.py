@@ -13,13 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from app.model.cpu.kernels.compiled import (
-    Floats,
-    Rows,
-    compiled,
-    float_of_bits,
-    narrow,
-)
+from app.model.cpu.kernels.compiled import Floats, Rows, compiled, float_of_bits, narrow
 from app.model.cpu.kernels.groups import add_all, score_all
 from app.model.cpu.kernels.tiles import ROWS, asked, cap, numbers_of, soften
 from app.model.cpu.kernels.vectors import LANES

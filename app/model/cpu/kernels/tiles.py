@@ -18,15 +18,7 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from app.model.cpu.kernels.llvm import (
-    FLOAT,
-    I32,
-    I64,
-    VOID,
-    declare,
-    intrinsic,
-    pointer,
-)
+from app.model.cpu.kernels.llvm import FLOAT, I32, I64, VOID, declare, intrinsic, pointer
 from app.model.cpu.kernels.vectors import (
     FLOATS,
     LANES,
