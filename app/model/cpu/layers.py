@@ -200,7 +200,7 @@ def fuse(
         replace_modules(model, lambda each: routes.mixer_of(each) is not None, make)
         replaced += sum(linears)
     embedding: Any = model.get_input_embeddings()
-    tied = _are_tied(embedding, model.get_output_embeddings())
+    tied = _are_tied(model, embedding, model.get_output_embeddings())
     replaced += replace_modules(model, has_panels, lambda linear: PanelLinear(linear, workers))
     output = model.get_output_embeddings()
     if tied and isinstance(output, PanelLinear):
@@ -216,11 +216,13 @@ def fuse(
     return replaced
 
 
-def _are_tied(embedding: Any, output: Any) -> bool:
-    """Whether the embedding's weight is the output layer's too."""
+def _are_tied(model: PreTrainedModel, embedding: Any, output: Any) -> bool:
+    """Whether the embedding's weight is the output layer's too, and no other code reads it."""
     if isinstance(embedding, QuantizedEmbedding):
         return embedding.stored is getattr(output, "stored", None)
-    return is_plain_embedding(embedding) and embedding.weight is getattr(output, "weight", None)
+    # Gemma 4 reads a row of the weight by itself.
+    known = type(model).__name__ in _KNOWN and is_plain_embedding(embedding)
+    return known and embedding.weight is getattr(output, "weight", None)
 
 
 def require_invariance(model: PreTrainedModel) -> None:

@@ -156,7 +156,8 @@ def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
 
 def is_plain_embedding(module: nn.Module) -> bool:
     """Whether rows of the weight are all it gives, or these times a number, as in Gemma."""
-    return type(module) is nn.Embedding or hasattr(module, "scalar_embed_scale")
+    known = type(module) is nn.Embedding or hasattr(module, "scalar_embed_scale")
+    return known and isinstance(module, nn.Embedding)
 
 
 def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> None:
