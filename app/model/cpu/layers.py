@@ -71,7 +71,7 @@ class PanelEmbedding(nn.Module):
         super().__init__()
         self.num_embeddings, self.embedding_dim = output.out_features, output.in_features
         self.weight = output.weight
-        self._rows_of = output.weights[0].rows_of_first()
+        self._rows_of = output.weights[0].row_reader()
         self.scalar_embed_scale: float | None = getattr(embedding, "scalar_embed_scale", None)
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -70,11 +70,11 @@ class PanelWeights:
         each = self._records
         return int((each["units"] * each["input_bytes"] * abs(each["rounds"])).max())
 
-    def rows_of_first(self) -> Callable[[Tensor], Tensor]:
+    def row_reader(self) -> Callable[[Tensor], Tensor]:
         """A function from ids [n] to these rows of the first weight: [n, K], bfloat16."""
         if self._kind is None:
-            return panels.rows_of(self._kept[0])
-        read = quantized_panels.rows_of(self._kept[0], self._kind)
+            return panels.row_reader(self._kept[0])
+        read = quantized_panels.row_reader(self._kept[0], self._kind)
         return lambda ids: quantized_panels.dequantize(read(ids), torch.bfloat16)
 
     def _put(

@@ -63,3 +63,13 @@ def test_embeddings_of_other_kinds_are_not_replaced() -> None:
 
     assert not is_plain_embedding(Other(70, 64))
     assert is_plain_embedding(nn.Embedding(70, 64))
+
+
+@pytest.mark.parametrize("number", [-1, 128])
+def test_an_id_without_a_row_is_an_error(number: int) -> None:
+    stored = random_weight(KINDS[0], 70, 64)
+    by_rows = QuantizedEmbedding(stored, embedding_of(torch.bfloat16))
+    output = PanelLinear(QuantizedLinear(stored, None), CpuTeam(1))
+    for embedding in (by_rows, PanelEmbedding(by_rows, output)):
+        with pytest.raises(IndexError, match="out of range"):
+            embedding(torch.tensor([[0, number]]))

@@ -99,22 +99,27 @@ def pack(weight: Tensor) -> Tensor:
     return side_by_side.view(torch.bfloat16).view(-1, inputs // 2, WIDTH, 2)
 
 
-def rows_of(panels: Tensor) -> Callable[[Tensor], Tensor]:
+def row_reader(panels: Tensor) -> Callable[[Tensor], Tensor]:
     """A function from ids to these rows of the weight in ``panels``: the inverse of ``pack``."""
     pairs = panels.view(torch.int32).view(*panels.shape[:2], 1, WIDTH).numpy()
-    return lambda ids: take(pairs, ids).view(torch.bfloat16).flatten(1)
+    return lambda ids: gather(pairs, ids).view(torch.bfloat16).flatten(1)
 
 
-def take(panels: NDArray[Any], ids: Tensor) -> Tensor:
-    """The words of some rows of ``panels`` [N / 64, blocks, words, 64] -> [ids, blocks, words]."""
+def gather(panels: NDArray[Any], ids: Tensor) -> Tensor:
+    """The words of some rows of ``panels`` [N / 64, blocks, words, 64] -> [ids, blocks, words].
+
+    Raises ``IndexError`` for an id that no panel has.
+    """
     out = torch.empty(len(ids), *panels.shape[1:3], dtype=getattr(torch, panels.dtype.name))
-    _take(panels, ids.numpy(), out.numpy())
+    _gather(panels, ids.numpy(), out.numpy())
     return out
 
 
 @compiled()
-def _take(panels: Any, ids: Any, out: Any) -> None:
+def _gather(panels: Any, ids: Any, out: Any) -> None:
     for place in range(len(ids)):
+        if not 0 <= ids[place] < WIDTH * len(panels):
+            raise IndexError("an id is out of range of the weight")
         panel, row = ids[place] // WIDTH, ids[place] % WIDTH
         for block in range(out.shape[1]):
             for word in range(out.shape[2]):

@@ -32,7 +32,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from app.model.cpu.kernels.compiled import as_numpy, compiled, narrow, widen
-from app.model.cpu.kernels.panels import WIDTH, take
+from app.model.cpu.kernels.panels import WIDTH, gather
 
 BLOCK = 32
 """Inputs of a block."""
@@ -173,6 +173,8 @@ def _widen_rows(
     middle, half = np.float32(1 << (bits - 1)), BLOCK // 2
     for place in range(len(ids)):
         row = ids[place]
+        if not 0 <= row < len(codes):
+            raise IndexError("an id is out of range of the weight")
         for first in range(0, out.shape[1], group):
             scale = widen(scales[row, first // group])
             least = middle * scale
@@ -190,7 +192,7 @@ def _widen_rows(
                 own[half + i] = narrow(np.float32(both[i] >> 4) * scale - least, own[i])
 
 
-def rows_of(panels: Tensor, kind: PanelKind) -> Callable[[Tensor], QuantizedWeight]:
+def row_reader(panels: Tensor, kind: PanelKind) -> Callable[[Tensor], QuantizedWeight]:
     """A function from ids to these rows of the weight in ``panels``: the inverse of ``pack``."""
     groups = panels.view(len(panels), -1, kind.block_bytes * kind.group // BLOCK)
     size = WIDTH * kind.group * kind.bits // 8
@@ -198,8 +200,8 @@ def rows_of(panels: Tensor, kind: PanelKind) -> Callable[[Tensor], QuantizedWeig
     heads = groups[..., size:].view(torch.int16).unfold(2, WIDTH, WIDTH).numpy()
 
     def read(ids: Tensor) -> QuantizedWeight:
-        codes = take(words, ids).view(torch.uint8).flatten(1)
-        scales, *minima = take(heads, ids).view(torch.float16).unbind(2)
+        codes = gather(words, ids).view(torch.uint8).flatten(1)
+        scales, *minima = gather(heads, ids).view(torch.float16).unbind(2)
         return QuantizedWeight(kind, codes, scales, *minima)
 
     return read
