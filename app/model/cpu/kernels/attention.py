@@ -15,7 +15,7 @@ import numpy as np
 
 from app.model.cpu.kernels.compiled import Floats, Rows, compiled, float_of_bits, narrow
 from app.model.cpu.kernels.groups import add_all, score_all
-from app.model.cpu.kernels.tiles import ROWS, asked, cap, numbers_of, soften
+from app.model.cpu.kernels.tiles import ROWS, asked, cap, finish, numbers_of, soften
 from app.model.cpu.kernels.vectors import LANES
 from app.model.inputs import Ints
 
@@ -104,11 +104,10 @@ def _attend_rows(
     for r in range(rows):
         position = start + r // repeats
         firsts[r], ends[r] = _first_seen(position, window, chunked), position + 1
-    base, from_row = firsts[0] - firsts[0] % LANES, start
+    base = firsts[0] - firsts[0] % LANES
     if len(later):
         for r in range(rows):
             ends[r] = max(ends[r], later[row + r // repeats])
-        from_row = ends[-1]  # scores of all rows: any may see later positions
 
     number = np.full(1, asked(query[0, 0, 0]))
     width = -(-query.shape[2] // unit) * unit
@@ -121,10 +120,7 @@ def _attend_rows(
     # An odd number of cache lines: neighbouring rows are not all in one cache set.
     groups = -(-(ends[-1] - base) // LANES) | 1
     scores = np.empty((heads, rows, groups * LANES), dtype=np.float32)
-    score_all(
-        queries, keys, blocks, size, firsts[0], ends[-1], base, from_row, repeats, head, scale,
-        scores,
-    )  # fmt: skip
+    score_all(queries, keys, blocks, size, firsts[0], ends, base, head, scale, scores)
     shares = np.empty((heads, rows), dtype=np.float32)
     _weigh(
         scores, firsts, ends, base, row, repeats, query.shape[1], head, softcap, sinks, slopes,
@@ -134,20 +130,16 @@ def _attend_rows(
     sums = np.zeros((heads, rows, -(-out_dim // unit) * unit), dtype=np.float32)
     widened = rows > _FEW_ROWS or sums.shape[2] != out_dim
     add_all(scores, values, blocks, size, firsts, ends, base, head, out_dim, widened, sums)
-    by_twos = unit > LANES and not widened
     for h in range(heads):
         for r in range(rows):
             result = out[row + r // repeats, (head + h) * repeats + r % repeats]
             share, own = shares[h, r], sums[h, r]
-            if by_twos:  # of 32 numbers the even ones, then the odd ones
-                for begin in range(0, out_dim, unit):
-                    for i in range(LANES):
-                        even, odd = begin + 2 * i, begin + 2 * i + 1
-                        result[even] = narrow(own[begin + i] * share, result[even])
-                        result[odd] = narrow(own[begin + LANES + i] * share, result[odd])
-            else:
+            if widened:
                 for i in range(out_dim):
                     result[i] = narrow(own[i] * share, result[i])
+            else:
+                vectors = out_dim // unit
+                finish(result[0], own.ctypes.data, vectors, share, result.ctypes.data)
 
 
 @compiled()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from app.core.kernels import kernel
-from app.model.cpu.kernels.llvm import FLOAT, I32, intrinsic
+from app.model.cpu.kernels.llvm import FLOAT, I32, intrinsic, rounded
 
 Floats = NDArray[np.float32]
 Rows = NDArray[Any]
@@ -119,13 +119,7 @@ def narrow(_context: Any, number: Any, like: Any) -> Any:
             return builder.bitcast(builder.fptrunc(value, ir.HalfType()), ir.IntType(16))
         if like == types.float32:
             return value
-        bits = builder.bitcast(value, I32)
-        odd = builder.and_(builder.lshr(bits, I32(16)), I32(1))
-        rounded = builder.add(builder.add(bits, I32(0x7FFF)), odd)
-        # A NaN's low bits could carry over and make a number of it.
-        nan = builder.fcmp_unordered("uno", value, value)
-        rounded = builder.select(nan, I32(0x7FC00000), rounded)
-        return builder.trunc(builder.lshr(rounded, I32(16)), ir.IntType(16))
+        return builder.trunc(builder.lshr(rounded(builder, value), I32(16)), ir.IntType(16))
 
     return (like(number, like), emit) if number == types.float32 and like in _WIDTHS else None
 

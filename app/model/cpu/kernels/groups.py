@@ -1,8 +1,8 @@
-"""Scores and sums of values over the paged cache, group by group of 16 positions.
+"""Scores and sums of values over the paged cache, group by group of positions.
 
-Keys and values are read where they lie, or copied, a head's 16 positions at a time; what is added
-up, and in which order, is the same (``tiles``). The loops use addresses: passing an array costs
-more than some of the tiles.
+Keys and values are read where they lie, 64 positions of all heads at a time, or copied, 64 of a
+head; what is added up, and in which order, is the same (``tiles``). The loops use addresses:
+passing an array costs more than some of the tiles.
 """
 
 from __future__ import annotations
@@ -11,138 +11,119 @@ from typing import Any
 
 import numpy as np
 
-from app.model.cpu.kernels.compiled import Floats, Rows, compiled, widen
+from app.model.cpu.kernels.compiled import Floats, Rows, compiled, narrow, widen
+from app.model.cpu.kernels.records import at, memory
 from app.model.cpu.kernels.tiles import (
     ROWS,
     WIDE,
     add_tile,
     add_wide_tile,
-    asked,
     numbers_of,
     score_tile,
 )
 from app.model.cpu.kernels.vectors import LANES
 from app.model.inputs import Ints
 
+_GROUP = 64
+"""Positions of a group. With groups of 16 the calls of the tiles take as long as their work."""
+
 _f32: Any = np.float32
-
-
-@compiled()
-def _tile_rows(left: int) -> int:
-    """Number of the remaining rows that are processed together."""
-    return ROWS if left >= ROWS else min(left, 2)
 
 
 @compiled()
 def _find(
     pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, places: Ints
 ) -> None:
-    """Write the addresses of 16 positions from ``group`` on to ``places``. Positions outside of
-    ``first`` to ``end``, which may be uninitialised, get the address of the nearest inside."""
+    """Write the addresses of positions from ``group`` on to ``places``: up to ``end`` and, to fetch
+    them meanwhile, two vectors more. Positions outside of ``first`` to ``end``, which may be
+    uninitialised, get the address of the nearest inside."""
     begin, pitch = pool.ctypes.data, pool.strides[0]
-    for i in range(LANES):
-        position = min(max(group + i, first), end - 1)
-        places[i] = begin + (blocks[position // size] * size + position % size) * pitch
+    position = min(max(group, first), end - 1)
+    block, place = position // size, position % size  # once: a division takes tens of cycles
+    for i in range(min(len(places), end - group + 2 * LANES)):
+        places[i] = begin + (blocks[block] * size + place) * pitch
+        if first <= group + i < end - 1:
+            place += 1
+            if place == size:
+                block, place = block + 1, 0
 
 
 @compiled()
-def _copy_group(
-    pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, head: int, dim: int,
-    out: Rows, places: Ints,
-) -> None:  # fmt: skip
-    """16 positions of a head, see ``_find``, into ``out`` [16, D filled up], at ``places``."""
-    for i in range(LANES):
-        places[i] = out.ctypes.data + i * out.strides[0]
-        position = min(max(group + i, first), end - 1)
-        row, own = pool[blocks[position // size] * size + position % size, head], out[i]
+def _copy_group(pool: Rows, head: int, dim: int, places: Ints, count: int, out: Rows) -> None:
+    """Copy a head of the positions at ``places`` to ``out`` [count, D filled up], to its type, and
+    write the addresses there to ``places``."""
+    for i in range(min(count, len(out))):
+        row = memory(at(places[i] + head * pool.strides[1]), (dim,), pool.dtype)
+        own = out[i]
         for j in range(dim):
-            own[j] = asked(row[j])
-
-
-@compiled()
-def _widen_group(
-    pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, head: int, dim: int,
-    out: Floats, places: Ints,
-) -> None:  # fmt: skip
-    """``_copy_group`` to float32."""
-    for i in range(LANES):
-        places[i] = out.ctypes.data + i * out.strides[0]
-        position = min(max(group + i, first), end - 1)
-        row, own = pool[blocks[position // size] * size + position % size, head], out[i]
-        for j in range(dim):
-            own[j] = widen(row[j])
+            own[j] = narrow(widen(row[j]), own[j])
+        places[i] = own.ctypes.data
 
 
 @compiled()
 def _score(
-    like: Any, vectors: int, heads: int, row: int, count: int,
+    like: Any, vectors: int, heads: int, ends: Ints, group: int, most: int,
     queries: int, query_head: int, query_pitch: int,
     places: int, ahead: int, offset: int, offset_head: int,
     scores: int, score_head: int, score_pitch: int, scale: float,
 ) -> None:  # fmt: skip
-    """Scores of rows ``row`` to ``count`` of each head with 16 positions, by addresses.
+    """Scores of the rows of each head with ``most`` positions from ``group`` on, by addresses.
 
-    They go to ``scores``, the place of the first of the positions in row 0 of the first head.
-    ``query_head`` and the like lie between heads, ``query_pitch`` between rows.
+    Rows are left out that end before the group. Scores go to ``scores``, the place of the first
+    position in row 0 of the first head. ``query_head`` and the like lie between heads,
+    ``query_pitch`` between rows.
     """
+    row, count = 0, len(ends)
+    while ends[row] <= group:
+        row += 1
     for h in range(heads):
         later, r = ahead, row
         while r < count:
-            rows = _tile_rows(count - r)
-            keys = LANES // rows
-            for part in range(rows):
-                score_tile(
-                    like, rows, queries + h * query_head + r * query_pitch, query_pitch,
-                    places + 8 * part * keys, later + 8 * part * keys, offset + h * offset_head,
-                    vectors, scores + h * score_head + r * score_pitch + 4 * part * keys,
-                    score_pitch, _f32(scale),
-                )  # fmt: skip
+            rows = min(ROWS, count - r)
+            score_tile(
+                like, rows, queries + h * query_head + r * query_pitch, query_pitch,
+                places, later, offset + h * offset_head, vectors,
+                min(ends[r + rows - 1] - group, most),
+                scores + h * score_head + r * score_pitch, score_pitch, _f32(scale),
+            )  # fmt: skip
             later, r = places, r + rows
 
 
 @compiled()
 def score_all(
-    queries: Rows, keys: Rows, blocks: Ints, size: int, first: int, end: int, base: int,
-    start: int, repeats: int, head: int, scale: float, scores: Floats,
+    queries: Rows, keys: Rows, blocks: Ints, size: int, first: int, ends: Ints, base: int,
+    head: int, scale: float, scores: Floats,
 ) -> None:  # fmt: skip
     """Scores [heads, rows, positions from ``base`` on] of ``queries`` [heads, rows, D filled up].
 
-    Rows are left out that end before a group of positions.
+    A row has those of all vectors with a position before its own of ``ends`` [rows].
     """
-    heads, rows, dim = len(queries), queries.shape[1], keys.shape[2]
+    heads, dim, end = len(queries), keys.shape[2], ends[-1]
     asked_at, query_head, query_pitch = queries.ctypes.data, queries.strides[0], queries.strides[1]
     scores_at, score_head, score_pitch = scores.ctypes.data, scores.strides[0], scores.strides[1]
-    places, ahead = np.empty(LANES, dtype=np.int64), np.empty(LANES, dtype=np.int64)
-    here, there = places.ctypes.data, ahead.ctypes.data
+    places = np.empty(_GROUP + LANES, dtype=np.int64)
+    here = places.ctypes.data
     vectors = queries.shape[2] // numbers_of(queries[0, 0, 0])
     if queries.shape[2] != dim:
-        copies = np.zeros((LANES, queries.shape[2]), dtype=queries.dtype)
+        copies = np.zeros((_GROUP, queries.shape[2]), dtype=queries.dtype)
         for h in range(heads):
-            for group in range(base, end, LANES):
-                _copy_group(keys, blocks, size, group, first, end, head + h, dim, copies, places)
+            for group in range(base, end, _GROUP):
+                _find(keys, blocks, size, group, first, end, places)
+                _copy_group(keys, head + h, dim, places, end - group + LANES, copies)
                 _score(
-                    queries[0, 0, 0], vectors, 1, _first_row(group, start, repeats), rows,
+                    queries[0, 0, 0], vectors, 1, ends, group, _GROUP,
                     asked_at + h * query_head, 0, query_pitch, here, here, 0, 0,
                     scores_at + h * score_head + 4 * (group - base), 0, score_pitch, scale,
                 )  # fmt: skip
         return
-    _find(keys, blocks, size, base, first, end, places)
-    for group in range(base, end, LANES):
-        _find(keys, blocks, size, min(group + LANES, end - 1), first, end, ahead)
+    for group in range(base, end, _GROUP):
+        _find(keys, blocks, size, group, first, end, places)
         _score(
-            keys[0, 0, 0], vectors, heads, _first_row(group, start, repeats), rows,
+            keys[0, 0, 0], vectors, heads, ends, group, _GROUP,
             asked_at, query_head, query_pitch,
-            here, there, head * keys.strides[1], keys.strides[1],
+            here, here + 8 * LANES, head * keys.strides[1], keys.strides[1],
             scores_at + 4 * (group - base), score_head, score_pitch, scale,
         )  # fmt: skip
-        places, ahead, here, there = ahead, places, there, here
-
-
-@compiled()
-def _first_row(group: int, start: int, repeats: int) -> int:
-    """The first row of the tile with the first row that sees a position of a group."""
-    row = max(0, group - start) * repeats
-    return row - row % ROWS
 
 
 @compiled()
@@ -164,7 +145,7 @@ def _add(
     for h in range(heads):
         later, r, own = ahead, row, offset + h * offset_head
         while r < end:
-            rows = _tile_rows(end - r)
+            rows = min(ROWS, end - r)
             weight = weights + h * weight_head + r * weight_pitch
             total = sums + h * sum_head + r * sum_pitch
             vector = 0
@@ -190,15 +171,14 @@ def _add_group(
     places: int, ahead: int, offset: int, offset_head: int,
     sums: int, sum_head: int, sum_pitch: int,
 ) -> None:  # fmt: skip
-    """``_add`` for all rows and what they see of the 16 positions from ``group`` on.
+    """``_add`` for all rows and what they see of the group of positions from ``group`` on.
 
     Rows are processed together for the positions that all of them see: values of other positions
     may be NaN, which a weight of zero would not remove.
     """
-    count, after = len(ends), group + LANES
-    row = 0
+    row, count, after = 0, len(ends), group + _GROUP
     while row < count:
-        until = row + _tile_rows(count - row)
+        until = row + min(ROWS, count - row)
         first, end = max(firsts[until - 1], group), min(ends[row], after)
         if row == 0 and firsts[count - 1] <= group and after <= end:
             until = count  # all see all
@@ -243,25 +223,25 @@ def add_all(
         weights.ctypes.data, weights.strides[0], weights.strides[1]
     )  # fmt: skip
     sums_at, sum_head, sum_pitch = sums.ctypes.data, sums.strides[0], sums.strides[1]
-    places, ahead = np.empty(LANES, dtype=np.int64), np.empty(LANES, dtype=np.int64)
-    here, there = places.ctypes.data, ahead.ctypes.data
+    places = np.empty(_GROUP + LANES, dtype=np.int64)
+    here = places.ctypes.data
     if widened:
-        wide = np.zeros((LANES, numbers), dtype=np.float32)
+        wide = np.zeros((_GROUP, numbers), dtype=np.float32)
         for h in range(heads):
-            for group in range(base, end, LANES):
-                _widen_group(values, blocks, size, group, first, end, head + h, dim, wide, places)
+            for group in range(base, end, _GROUP):
+                _find(values, blocks, size, group, first, end, places)
+                _copy_group(values, head + h, dim, places, end - group, wide)
                 _add_group(
                     _f32(0.0), numbers, 1, firsts, ends, group, base,
                     weights_at + h * weight_head, 0, weight_pitch, here, here, 0, 0,
                     sums_at + h * sum_head, 0, sum_pitch,
                 )  # fmt: skip
         return
-    _find(values, blocks, size, base, first, end, places)
-    for group in range(base, end, LANES):
-        _find(values, blocks, size, min(group + LANES, end - 1), first, end, ahead)
+    for group in range(base, end, _GROUP):
+        _find(values, blocks, size, group, first, end, places)
         _add_group(
             values[0, 0, 0], numbers, heads, firsts, ends, group, base,
             weights_at, weight_head, weight_pitch,
-            here, there, head * values.strides[1], values.strides[1], sums_at, sum_head, sum_pitch,
+            here, here + 8 * LANES, head * values.strides[1], values.strides[1],
+            sums_at, sum_head, sum_pitch,
         )  # fmt: skip
-        places, ahead, here, there = ahead, places, there, here

@@ -63,3 +63,20 @@ def emit_prefetch(builder: Any, place: Any) -> None:
     function = declare(builder, VOID, [I8.as_pointer(), I32, I32, I32], "llvm.prefetch.p0")
     to_read, near, data = I32(0), I32(3), I32(1)
     builder.call(function, [place, to_read, near, data])
+
+
+def rounded(builder: Any, value: Any) -> Any:
+    """A float32, or a vector of them, as words with its bfloat16 (ties to even) in the upper half,
+    and anything in the lower one."""
+    count = getattr(value.type, "count", None)
+    kind = I32 if count is None else ir.VectorType(I32, count)
+
+    def word(number: int) -> Any:
+        return ir.Constant(kind, number if count is None else [number] * count)
+
+    bits = builder.bitcast(value, kind)
+    odd = builder.and_(builder.lshr(bits, word(16)), word(1))
+    nearest = builder.add(builder.add(bits, word(0x7FFF)), odd)
+    # A NaN's low bits could carry over and make a number of it.
+    nan = builder.fcmp_unordered("uno", value, value)
+    return builder.select(nan, word(0x7FC00000), nearest)

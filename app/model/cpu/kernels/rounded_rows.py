@@ -17,7 +17,7 @@ from numba import types
 from app.model.cpu.kernels.compiled import compiled
 from app.model.cpu.kernels.llvm import FLOAT, I8, I32, I64, declare, of_integers, pointer
 from app.model.cpu.kernels.quantized_panels import BLOCK
-from app.model.cpu.kernels.vectors import FLOATS, LANES, WORDS, spread
+from app.model.cpu.kernels.vectors import FLOATS, LANES, WORDS, spread, widened
 
 SCALE, SUMS, VALUES = 0, 4, 8
 """Byte offsets of these parts in the 40 bytes of 32 inputs."""
@@ -26,21 +26,20 @@ ROUNDED_BYTES = VALUES + BLOCK
 _LEAST_SCALE = 2.0**-120
 """Minimum scale; below it all values are 0, as its inverse could overflow float32."""
 
-_I16 = ir.IntType(16)
 _BYTES = ir.VectorType(I8, LANES)
 
 
 @of_integers(types.void)
 def _round_block(builder: Any, x: Any, out: Any) -> None:
     """32 bfloat16 at ``x``, rounded, to ``out``."""
-    parts = [_widened(builder, builder.add(x, I64(2 * LANES * i))) for i in range(2)]
+    parts = [widened(builder, builder.add(x, I64(2 * LANES * i))) for i in range(2)]
     _round(builder, parts, out)
 
 
 @of_integers(types.void)
 def _round_block_twice(builder: Any, x: Any, out: Any, rest: Any) -> None:
     """As ``_round_block``; the remainder, rounded, to ``rest``."""
-    parts = [_widened(builder, builder.add(x, I64(2 * LANES * i))) for i in range(2)]
+    parts = [widened(builder, builder.add(x, I64(2 * LANES * i))) for i in range(2)]
     _round(builder, _round(builder, parts, out), rest)
 
 
@@ -70,13 +69,6 @@ def _round(builder: Any, parts: list[Any], out: Any) -> list[Any]:
     builder.store(scale, pointer(builder, builder.add(out, I64(SCALE)), FLOAT), align=4)
     builder.store(both, pointer(builder, builder.add(out, I64(SUMS)), I32), align=4)
     return left
-
-
-def _widened(builder: Any, place: Any) -> Any:
-    """16 bfloat16 at an address as float32."""
-    shorts = builder.load(pointer(builder, place, ir.VectorType(_I16, LANES)), align=2)
-    wide = builder.shl(builder.zext(shorts, WORDS), ir.Constant(WORDS, [16] * LANES))
-    return builder.bitcast(wide, FLOATS)
 
 
 @compiled()

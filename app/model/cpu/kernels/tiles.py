@@ -21,6 +21,7 @@ from numba import types
 from app.model.cpu.kernels.llvm import FLOAT, I32, I64, VOID, declare, intrinsic, pointer
 from app.model.cpu.kernels.vectors import (
     FLOATS,
+    HALVES,
     LANES,
     LOG2_E,
     WORDS,
@@ -35,13 +36,14 @@ from app.model.cpu.kernels.vectors import (
     halves,
     lane_sums,
     loop,
+    narrowed,
     numbers_in,
     single,
     spread,
 )
 
 ROWS = 4
-"""Maximum rows that are processed together; the other sizes are 1 and 2."""
+"""Maximum rows that are processed together."""
 TOGETHER = 4
 """Keys that are processed together."""
 WIDE = 64
@@ -73,15 +75,15 @@ def asked(_context: Any, number: Any) -> Any:
 @intrinsic
 def score_tile(
     _context: Any, like: Any, rows: Any, query: Any, pitch: Any, keys: Any, ahead: Any,
-    offset: Any, vectors: Any, out: Any, out_pitch: Any, scale: Any,
+    offset: Any, vectors: Any, count: Any, out: Any, out_pitch: Any, scale: Any,
 ) -> Any:  # fmt: skip
-    """Scores of 1, 2 or 4 rows with 16, 8 or 4 keys, times ``scale``.
+    """Scores of 1 to 4 rows with ``count`` keys, filled up to a multiple of 16, times ``scale``.
 
     ``keys`` has the addresses of keys of ``like``'s type, ``ahead`` those of keys to fetch
     meanwhile, each plus ``offset``. Rows of ``query`` have the type of ``asked``; both are
     ``vectors`` long, with ``numbers_of`` numbers each.
     """
-    given = [rows, query, pitch, keys, ahead, offset, vectors, out, out_pitch]
+    given = [rows, query, pitch, keys, ahead, offset, vectors, count, out, out_pitch]
     return _tile("score", like, given, _score, scale=True)
 
 
@@ -90,7 +92,7 @@ def add_tile(
     _context: Any, like: Any, rows: Any, weights: Any, pitch: Any, values: Any, ahead: Any,
     offset: Any, count: Any, vector: Any, sums: Any, sums_pitch: Any,
 ) -> Any:  # fmt: skip
-    """Add ``count`` values, from 1 on, to sums of 1, 2 or 4 rows, by the weights of each row.
+    """Add ``count`` values, from 1 on, to sums of 1 to 4 rows, by the weights of each row.
 
     Only the numbers of vector ``vector`` are added; sums of bfloat16 have the even numbers of a
     vector, then the odd ones. The rest is as for ``score_tile``.
@@ -114,6 +116,25 @@ def add_wide_tile(
     )
 
 
+@intrinsic
+def finish(_context: Any, like: Any, sums: Any, vectors: Any, share: Any, out: Any) -> Any:
+    """Write the sums of a row, as ``add_tile`` leaves them, times ``share`` to ``out``, as numbers
+    of ``like``'s type."""
+    if like not in _NAMES:
+        return None
+    kinds = [I64, I64, FLOAT, I64]
+
+    def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        function = declare(builder, VOID, kinds, f"leapjson_finish_{_NAMES[like]}")
+        if function.is_declaration:
+            _define(function)
+            _finish(function, like)
+        builder.call(function, arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(like, types.int64, types.int64, types.float32, types.int64), emit
+
+
 def _tile(
     name: str, like: Any, given: list[Any], write: Callable[..., None], *, scale: bool = False
 ) -> Any:
@@ -124,7 +145,7 @@ def _tile(
 
     def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
         _, rows, *rest = arguments
-        for count in (1, 2, ROWS):
+        for count in range(1, ROWS + 1):
             own = f"leapjson_{name}_{_NAMES[like]}_{count}"
             function = declare(builder, VOID, kinds, own)
             if function.is_declaration:
@@ -177,41 +198,49 @@ def _define(function: Any) -> None:
 
 
 def _score(function: Any, rows: int, like: Any) -> None:
-    query, pitch, keys, ahead, offset, vectors, out, out_pitch, scale = function.args
+    query, pitch, keys, ahead, offset, vectors, total, out, out_pitch, scale = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     lines = [builder.add(query, builder.mul(pitch, I64(row))) for row in range(rows)]
-    count = LANES // rows
+    count = LANES // rows // TOGETHER * TOGETHER  # keys whose sums are one vector
+    end = builder.and_(builder.add(total, I64(LANES - 1)), I64(-LANES))
     read, multiply = (as_pairs, dot) if like == types.uint16 else (as_floats, fma)
     asked_like = like if like == types.uint16 else types.float32
-    sums: list[list[Any]] = [[] for _ in range(rows)]
-    for begin in range(0, count, TOGETHER):
-        places = [range(begin, begin + TOGETHER)] * 2
-        own, later = (
-            [address_in(builder, addresses, i, offset) for i in numbers]
-            for addresses, numbers in zip((keys, ahead), places, strict=True)
-        )
 
-        def turn(
-            number: Any, running: list[Any], own: list[Any] = own, later: list[Any] = later
-        ) -> list[Any]:
-            asked = [read(builder, line, number, asked_like) for line in lines]
-            found = [read(builder, key, number, like) for key in own]
-            for key in later:
-                fetch(builder, key, number, like)
-            pairs = [(a, b) for a in asked for b in found]
-            return [multiply(builder, *pair, old) for pair, old in zip(pairs, running, strict=True)]
+    def score(first: Any, _: list[Any]) -> list[Any]:
+        sums: list[list[Any]] = [[] for _ in range(rows)]
+        for begin in range(0, count, TOGETHER):
+            numbers = [builder.add(first, I64(begin + i)) for i in range(TOGETHER)]
+            own, later = (
+                [address_in(builder, addresses, number, offset) for number in numbers]
+                for addresses in (keys, ahead)
+            )
 
-        zeros = [filled(0.0)] * (rows * TOGETHER)
-        added = loop(builder, I64(0), vectors, 1, zeros, turn)
+            def turn(
+                number: Any, running: list[Any], own: list[Any] = own, later: list[Any] = later
+            ) -> list[Any]:
+                asked = [read(builder, line, number, asked_like) for line in lines]
+                found = [read(builder, key, number, like) for key in own]
+                for key in later:
+                    fetch(builder, key, number, like)
+                pairs = zip([(a, b) for a in asked for b in found], running, strict=True)
+                return [multiply(builder, *pair, old) for pair, old in pairs]
+
+            zeros = [filled(0.0)] * (rows * TOGETHER)
+            added = loop(builder, I64(0), vectors, 1, zeros, turn)
+            for row in range(rows):
+                sums[row] += added[row * TOGETHER : (row + 1) * TOGETHER]
+        filling = [filled(0.0)] * (LANES - rows * count)
+        scores = lane_sums(builder, [one for row in sums for one in row] + filling)
+        scores = builder.fmul(scores, spread(builder, scale))
         for row in range(rows):
-            sums[row] += added[row * TOGETHER : (row + 1) * TOGETHER]
-    scores = lane_sums(builder, [one for row in sums for one in row])
-    scores = builder.fmul(scores, spread(builder, scale))
-    for row in range(rows):
-        lanes = ir.Constant(ir.VectorType(I32, count), [*range(row * count, (row + 1) * count)])
-        part = scores if rows == 1 else builder.shuffle_vector(scores, scores, lanes)
-        place = builder.add(out, builder.mul(out_pitch, I64(row)))
-        builder.store(part, pointer(builder, place, part.type), align=4)
+            lanes = ir.Constant(ir.VectorType(I32, count), [*range(row * count, (row + 1) * count)])
+            part = scores if rows == 1 else builder.shuffle_vector(scores, scores, lanes)
+            place = builder.add(out, builder.mul(out_pitch, I64(row)))
+            place = builder.add(place, builder.mul(first, I64(4)))
+            builder.store(part, pointer(builder, place, part.type), align=4)
+        return []
+
+    loop(builder, I64(0), end, count, [], score)
     builder.ret_void()
 
 
@@ -247,6 +276,33 @@ def _add(function: Any, rows: int, like: Any, *, lines: int) -> None:
     after = loop(builder, I64(0), count, 1, before, turn)
     for place, value in zip(places, after, strict=True):
         builder.store(value, place, align=4)
+    builder.ret_void()
+
+
+def _finish(function: Any, like: Any) -> None:
+    sums, vectors, share, out = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    factor = spread(builder, share)
+
+    def product(number: Any) -> Any:
+        place = builder.add(sums, builder.mul(number, I64(4 * LANES)))
+        return builder.fmul(builder.load(pointer(builder, place, FLOATS), align=4), factor)
+
+    def turn(number: Any, _: list[Any]) -> list[Any]:
+        if like == types.uint16:
+            first = builder.mul(number, I64(2))
+            even, odd = (narrowed(builder, product(builder.add(first, I64(i)))) for i in range(2))
+            value = builder.or_(builder.lshr(even, ir.Constant(WORDS, [16] * LANES)), odd)
+        elif like == types.int16:
+            value = builder.fptrunc(product(number), HALVES)
+        else:
+            value = product(number)
+        size = 2 * LANES if like == types.int16 else 4 * LANES
+        place = builder.add(out, builder.mul(number, I64(size)))
+        builder.store(value, pointer(builder, place, value.type), align=2)
+        return []
+
+    loop(builder, I64(0), vectors, 1, [], turn)
     builder.ret_void()
 
 

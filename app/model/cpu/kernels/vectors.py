@@ -12,7 +12,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
 from app.core.kernels import has
-from app.model.cpu.kernels.llvm import FLOAT, I8, I32, I64, declare, emit_prefetch, pointer
+from app.model.cpu.kernels.llvm import FLOAT, I8, I32, I64, declare, emit_prefetch, pointer, rounded
 
 LANES = 16
 """Numbers of a vector."""
@@ -183,6 +183,19 @@ def split(builder: Any, words: Any) -> list[Any]:
     even = builder.shl(words, ir.Constant(WORDS, [16] * LANES))
     odd = builder.and_(words, ir.Constant(WORDS, [-(1 << 16)] * LANES))
     return [builder.bitcast(part, FLOATS) for part in (even, odd)]
+
+
+def widened(builder: Any, address: Any) -> Any:
+    """16 bfloat16 at an address as float32."""
+    kind = ir.VectorType(ir.IntType(16), LANES)
+    shorts = builder.load(pointer(builder, address, kind), align=2)
+    wide = builder.shl(builder.zext(shorts, WORDS), ir.Constant(WORDS, [16] * LANES))
+    return builder.bitcast(wide, FLOATS)
+
+
+def narrowed(builder: Any, value: Any) -> Any:
+    """16 float32 rounded to bfloat16, as words with these in the upper half and zeros below."""
+    return builder.and_(rounded(builder, value), ir.Constant(WORDS, [-(1 << 16)] * LANES))
 
 
 def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
