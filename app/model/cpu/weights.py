@@ -74,8 +74,7 @@ class PanelWeights:
         """A function from ids [n] to these rows of the first weight: [n, K], bfloat16."""
         if self._kind is None:
             return panels.row_reader(self._kept[0])
-        read = quantized_panels.row_reader(self._kept[0], self._kind)
-        return lambda ids: quantized_panels.dequantize(read(ids), torch.bfloat16)
+        return quantized_panels.row_reader(self._kept[0], self._kind)
 
     def _put(
         self, number: int, like: Linear, data: Tensor, bias: Tensor | None, outputs: int

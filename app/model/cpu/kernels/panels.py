@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numpy.typing import NDArray
 from torch import Tensor
 
 from app.core.kernels import PROCESSORS, has
@@ -100,30 +99,28 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def row_reader(panels: Tensor) -> Callable[[Tensor], Tensor]:
-    """A function from ids to these rows of the weight in ``panels``: the inverse of ``pack``."""
-    pairs = panels.view(torch.int32).view(*panels.shape[:2], 1, WIDTH).numpy()
-    return lambda ids: gather(pairs, ids).view(torch.bfloat16).flatten(1)
+    """A function from ids to these rows of the weight in ``panels``: the inverse of ``pack``.
 
-
-def gather(panels: NDArray[Any], ids: Tensor) -> Tensor:
-    """The words of some rows of ``panels`` [N / 64, blocks, words, 64] -> [ids, blocks, words].
-
-    Raises ``IndexError`` for an id that no panel has.
+    It raises ``IndexError`` for an id that no panel has.
     """
-    out = torch.empty(len(ids), *panels.shape[1:3], dtype=getattr(torch, panels.dtype.name))
-    _gather(panels, ids.numpy(), out.numpy())
-    return out
+    pairs = panels.view(torch.int32)[..., 0].numpy()
+
+    def read(ids: Tensor) -> Tensor:
+        out = torch.empty(len(ids), panels.shape[1], dtype=torch.int32)
+        _gather(pairs, ids.numpy(), out.numpy())
+        return out.view(torch.bfloat16)
+
+    return read
 
 
 @compiled()
-def _gather(panels: Any, ids: Any, out: Any) -> None:
+def _gather(pairs: Any, ids: Any, out: Any) -> None:
     for place in range(len(ids)):
-        if not 0 <= ids[place] < WIDTH * len(panels):
+        if not 0 <= ids[place] < WIDTH * len(pairs):
             raise IndexError("an id is out of range of the weight")
         panel, row = ids[place] // WIDTH, ids[place] % WIDTH
-        for block in range(out.shape[1]):
-            for word in range(out.shape[2]):
-                out[place, block, word] = panels[panel, block, word, row]
+        for pair in range(out.shape[1]):
+            out[place, pair] = pairs[panel, pair, row]
 
 
 def entry() -> int:

@@ -32,7 +32,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from app.model.cpu.kernels.compiled import as_numpy, compiled, narrow, widen
-from app.model.cpu.kernels.panels import WIDTH, gather
+from app.model.cpu.kernels.panels import WIDTH
 
 BLOCK = 32
 """Inputs of a block."""
@@ -192,19 +192,39 @@ def _widen_rows(
                 own[half + i] = narrow(np.float32(both[i] >> 4) * scale - least, own[i])
 
 
-def row_reader(panels: Tensor, kind: PanelKind) -> Callable[[Tensor], QuantizedWeight]:
-    """A function from ids to these rows of the weight in ``panels``: the inverse of ``pack``."""
+def row_reader(panels: Tensor, kind: PanelKind) -> Callable[[Tensor], Tensor]:
+    """A function from ids to these rows of the weight in ``panels``: [ids, K], bfloat16."""
     groups = panels.view(len(panels), -1, kind.block_bytes * kind.group // BLOCK)
     size = WIDTH * kind.group * kind.bits // 8
     words = groups[..., :size].view(torch.int32).unfold(2, WIDTH, WIDTH).numpy()
     heads = groups[..., size:].view(torch.int16).unfold(2, WIDTH, WIDTH).numpy()
 
-    def read(ids: Tensor) -> QuantizedWeight:
-        codes = gather(words, ids).view(torch.uint8).flatten(1)
-        scales, *minima = gather(heads, ids).view(torch.float16).unbind(2)
-        return QuantizedWeight(kind, codes, scales, *minima)
+    def read(ids: Tensor) -> Tensor:
+        out = torch.empty(len(ids), groups.shape[1] * kind.group, dtype=torch.bfloat16)
+        _read_rows(words, heads, ids.numpy(), kind.bits, kind.group, as_numpy(out))
+        return out
 
     return read
+
+
+@compiled()
+def _read_rows(words: Any, heads: Any, ids: Any, bits: int, group: int, out: Any) -> None:
+    """Rows ``ids`` of a weight in panels -> ``out`` [ids, K]."""
+    groups = words.shape[1]
+    own_words = np.empty((groups, words.shape[2]), dtype=np.int32)
+    own_heads = np.empty((heads.shape[2], groups), dtype=np.int16)
+    codes = own_words.view(np.uint8).reshape((1, -1))
+    scales, minima, first = own_heads[:1], own_heads[1:], np.zeros(1, dtype=np.int64)
+    if len(minima) == 0:
+        minima = np.empty((1, 0), dtype=np.int16)
+    for place in range(len(ids)):
+        panel, row = ids[place] // WIDTH, ids[place] % WIDTH
+        if not 0 <= panel < len(words):
+            raise IndexError("an id is out of range of the weight")
+        own_words[:] = words[panel, :, :, row]
+        for head in range(len(own_heads)):
+            own_heads[head] = heads[panel, :, head, row]
+        _widen_rows(codes, scales, minima, first, bits, group, out[place : place + 1])
 
 
 def join(parts: list[QuantizedWeight]) -> QuantizedWeight:
