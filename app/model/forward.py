@@ -82,4 +82,5 @@ class RaggedForward:
         return self._to_device(positions).unsqueeze(-2)
 
     def _to_device(self, values: Ints) -> Tensor:
-        return torch.from_numpy(values).to(self.device, non_blocking=True)
+        tensor = torch.from_numpy(values)
+        return tensor if self.device.type == "cpu" else tensor.to(self.device, non_blocking=True)
