@@ -56,9 +56,14 @@ class OriginReader:
         first = self._known
         for chunk in chunks:
             self._text += len(chunk.data)
-            if chunk.origins is not None:
-                first = min(first, chunk.origins.index)
-                self._take(chunk.origins)
+            if (origins := chunk.origins) is not None:
+                first = min(first, origins.index)
+                del self._tokens[origins.index :], self._ends[origins.index :]
+                self._tokens += origins.tokens
+                end = self._ends[-1] if self._ends else 0
+                for token in origins.tokens:
+                    end += len(token.data)
+                    self._ends.append(end)
         ended = chunks[-1].finish_reason is not None
         known = len(self._tokens) if ended else bisect_right(self._ends, self._text)
         first = min(first, known)
@@ -66,14 +71,6 @@ class OriginReader:
             return None
         self._known = known
         return Origins(first, [self._cut(index) for index in range(first, known)])
-
-    def _take(self, origins: Origins) -> None:
-        del self._tokens[origins.index :], self._ends[origins.index :]
-        end = self._ends[-1] if self._ends else 0
-        for token in origins.tokens:
-            end += len(token.data)
-            self._ends.append(end)
-        self._tokens += origins.tokens
 
     def _cut(self, index: int) -> OriginToken:
         """A token without bytes after the answer's end."""
@@ -172,8 +169,7 @@ class ChoiceReader:
         if reason is not None:
             assert reason in ("stop", "length")
             calls_whole = self._calls and not self._open_calls
-            stopped_by = last.stopped_by.decode()
-            pieces.append(End("tool_calls" if calls_whole else reason, stopped_by))
+            pieces.append(End("tool_calls" if calls_whole else reason, last.stopped_by.decode()))
         if self._fields is not None:
             pieces = self._fields.read(pieces)
         return pieces

@@ -233,12 +233,10 @@ class _Walk(JsonWalk):
         self._open.append(_Container(entry, is_object))
 
     def _close(self, end: int) -> None:
-        closed = self._open.pop()
-        self._ended(closed.entry.logprob)
+        self._ended(self._open.pop().entry.logprob)
 
     def _leaf(self, end: int) -> None:
-        text = self._data[self._began : end]
-        entry = Confidence(self._pointer(), "value", json.loads(text))
+        entry = Confidence(self._pointer(), "value", json.loads(self._data[self._began : end]))
         tokens = self._tokens.take(*self._span(self._began, end))
         way = self._write_score(entry)
         if way is None or way.kind != "value":
@@ -286,9 +284,7 @@ def _alternative(way: Way, container: _Container | None = None) -> tuple[Alterna
         return "value", _which(way)
     if way.kind == "any key":
         return "type", "key"
-    if container is None:
-        return "type", way.kind
-    return "next", _which(way, container)
+    return ("type", way.kind) if container is None else ("next", _which(way, container))
 
 
 def _which(way: Way, container: _Container | None = None) -> Any:

@@ -54,9 +54,7 @@ class Incoming:
         If not, characters at the end that may become the mark do not count.
         """
         at = self.text.find(mark)
-        if at >= 0:
-            return at, True
-        return len(self.text) - begun_at_end(self.text, mark), False
+        return (at, True) if at >= 0 else (len(self.text) - begun_at_end(self.text, mark), False)
 
 
 @dataclass(frozen=True, slots=True)

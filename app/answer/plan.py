@@ -163,8 +163,7 @@ class AnswerPlan:
             else:
                 behind = reasoning.then or "\n" * NEWLINES_BEFORE_ANSWER
                 given = f"{thought}{line}{reasoning.end}{behind}{given}"
-        prompt = [*self.prompt, *encode(given)]
-        plan = replace(self, prompt=prompt, begun=begun, given=given)
+        plan = replace(self, prompt=[*self.prompt, *encode(given)], begun=begun, given=given)
         reader = plan.answer_reader()
         reader.push(given)
         if reader.in_calls:

@@ -182,9 +182,7 @@ class AnswerReader:
         for mark, step in marks.items():
             if mark and self._incoming.begins(mark):
                 return self._pass_over(mark, step)
-        if None in begins:
-            return False
-        return self._read_answer()
+        return None not in begins and self._read_answer()
 
     def _read_answer(self) -> bool:
         """Calls or content; if the template does not know the calls, they are inside content."""

@@ -255,8 +255,7 @@ class Driver:
         else:
             body = {"model": self._target.model, **line.body, **self._fields}
             try:
-                reply = await self._target.ask(line.url, body)
-                kind, response = self._judged(body, reply)
+                kind, response = self._judged(body, await self._target.ask(line.url, body))
             except ConnectionError as lost:
                 error = {"code": "connection_lost", "message": str(lost)}
             except ValueError as wrong:

@@ -75,8 +75,7 @@ class Compiler:
 
         self._link = CompiledConstraint
         self._index = VocabularyIndex(vocabulary)
-        missing = missing_bytes(vocabulary.token_bytes)
-        self.limits = replace(limits or Limits(), missing=missing)
+        self.limits = replace(limits or Limits(), missing=missing_bytes(vocabulary.token_bytes))
         """Limits for compiling programs of this vocabulary."""
         small = VocabularyIndex(_Bytes())
         warmed = CompiledConstraint(compile_program(_WARMING), small)

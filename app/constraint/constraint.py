@@ -537,8 +537,7 @@ class PlaceState(AutomatonState):
     def only(self, way: Way, before: bytes = b"") -> PlaceState:
         self._renew()
         whole = before + way.text if way.ends_answer else None
-        texts = [before + text for text in way.texts]
-        place = self._places.only(self._place, texts, whole)
+        place = self._places.only(self._place, [before + text for text in way.texts], whole)
         return PlaceState(self._constraint, place, bounded=self._bounded)
 
 

@@ -175,7 +175,8 @@ def _lark(term: Any) -> str:
         case dsl.JsonSchema():
             return f" %json {json.dumps(_schema_of(term))} "
         case dsl.String():
-            return f'"{"".join(map(_escape, term.value))}"' if term.value else "()"
+            text = "".join(c if c.isalnum() else f"\\U{ord(c):08x}" for c in term.value)
+            return f'"{text}"' if text else "()"
         case dsl.Sequence():
             return "(" + " ".join(map(_lark, term.terms)) + ")"
         case dsl.Alternatives() | dsl.Choice():
@@ -185,10 +186,6 @@ def _lark(term: Any) -> str:
         return f"({_lark(term.term)}){counts(term)}"
     pattern = _pattern(term).replace("\n", "\\n")
     return "/" + _SLASH.sub(lambda found: r"\/" if found[0] == "/" else found[0], pattern) + "/"
-
-
-def _escape(character: str) -> str:
-    return character if character.isalnum() else f"\\U{ord(character):08x}"
 
 
 def _name(python_type: Any) -> str:

@@ -161,9 +161,7 @@ def _widened(schema: Any, way: list[Edit], limits: Limits) -> list[Edit]:
         after = edited(schema, *edits)
     except (ConstraintError, KeyError, IndexError, TypeError):
         return []  # the schema cannot be walked, or the place is in the schema of a draft
-    if after == schema or _count_ours(after) != _count_ours(schema):
-        return []
-    return list(edits)
+    return [] if after == schema or _count_ours(after) != _count_ours(schema) else list(edits)
 
 
 def _may_be_relaxed(error: ConstraintError, dangling: bool) -> bool:

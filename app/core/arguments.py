@@ -145,8 +145,7 @@ class Readings:
         """Types of the member ``name``; None: of those that are not ``declared``."""
         name = name if name in self.declared else None
         if name not in self._known:
-            walk = _Walk(self._lonely_ref, self._resolved)
-            self._known[name] = walk.of_member(self._root, name)
+            self._known[name] = _Walk(self._lonely_ref, self._resolved).of_member(self._root, name)
         return self._known[name]
 
     def _declared(self) -> Iterator[str]:

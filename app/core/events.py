@@ -76,8 +76,7 @@ class AnswerUsage:
 
     @classmethod
     def sum(cls, counts: Iterable[AnswerUsage]) -> AnswerUsage:
-        names = cls.__dataclass_fields__
-        return cls(*map(sum, zip(*map(attrgetter(*names), counts), strict=True)))
+        return cls(*map(sum, zip(*map(attrgetter(*cls.__dataclass_fields__), counts), strict=True)))
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds

@@ -163,9 +163,7 @@ class Decoder:
             return mask
         complete = state is None or state.is_complete
         edit = sequence.stop_tokens.edit(sequence.length + ahead, complete=complete)
-        if edit is None:
-            return mask
-        return self._edited.get(mask, edit)
+        return mask if edit is None else self._edited.get(mask, edit)
 
     def take(self, sequence: Sequence, sampled: SampledToken) -> int:
         """Add a drawn token to the answer, then leap if the way on is forced.

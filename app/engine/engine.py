@@ -296,8 +296,7 @@ class Engine:
         """
         try:
             if sequence.state is not None:
-                work = self._unopened.work_for(sequence, len(self._sequences))
-                sequence.state.prepare(work=work)
+                sequence.state.prepare(work=self._unopened.work_for(sequence, len(self._sequences)))
             self._unopened.done(sequence)
             self._decoder.begin(sequence)
         except WorkPending:

@@ -165,8 +165,7 @@ class FairQueue(Generic[T]):
             found.back.popleft()
             self._num_back -= 1
         else:
-            line = found.lines[self._tenant_of(item)]
-            line.turn = self._turns
+            found.lines[self._tenant_of(item)].turn = self._turns
             self._turns += 1
             self._leave(item)
         overdue, found.passed = found.passed >= MOST_BEFORE, 0

@@ -125,9 +125,7 @@ class Leaper:
             after = state.copy()
             after.accept_bytes(change.text)
         left = limit - (len(answer) - start - change.dropped + len(change.tokens))
-        if left < 0 or (finish and not after.fits(left)):
-            return None
-        return change, after
+        return None if left < 0 or (finish and not after.fits(left)) else (change, after)
 
     def change(
         self,

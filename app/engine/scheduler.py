@@ -507,6 +507,4 @@ def _prompt_tokens(sequence: Sequence, gap: int, prefill: int, left: int) -> int
     if prefill <= 0:
         return 0
     granted = sequence.uncut(min(gap, prefill, left))
-    if granted or sequence.whole > left:
-        return granted
-    return sequence.whole
+    return granted if granted or sequence.whole > left else sequence.whole

@@ -197,9 +197,7 @@ class Scorer:
         while at < len(before):
             at += sizes[index]
             index += 1
-        if at > len(before):
-            return None
-        return [*zip(tokens[index:], sizes[index:], strict=True)]
+        return None if at > len(before) else [*zip(tokens[index:], sizes[index:], strict=True)]
 
 
 def _rest(way: Way, written: bytes) -> Way | None:

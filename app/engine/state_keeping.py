@@ -137,8 +137,7 @@ class StateKeeper:
         if sequence.state is None:
             kept.keep_newest(self._pool, computed)
         else:
-            floor = min(sequence.answer_start, len(sequence.tokens) - 1)
-            kept.thin(self._pool, computed, floor)
+            kept.thin(self._pool, computed, min(sequence.answer_start, len(sequence.tokens) - 1))
 
     def cut(self, sequence: Sequence) -> None:
         """Release the states after the computed tokens: they belong to other tokens."""

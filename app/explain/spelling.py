@@ -142,9 +142,7 @@ class Spelling:
             return text
         if kind == Kind.UNION:
             return text if text.endswith(")?") and not repeated else f"({text})"
-        if kind == Kind.INTERSECTION or repeated:
-            return f"({text})"
-        return text
+        return f"({text})" if kind == Kind.INTERSECTION or repeated else text
 
     def _spell_union(self, operand: tuple[Expression, ...], room: int) -> str:
         """One class of all single characters, then the other members."""

@@ -117,7 +117,9 @@ class Walker:
         self._arrive(_Arrival(at.node, at.offset, True, at.steps, None), positions, arrivals, seen)
         settled, offset = arrivals[0], at.offset
         while offset < len(text):
-            idle = self._idle_at(positions, arrivals)
+            # Characters that are known to change nothing: most characters of a long text.
+            key = tuple([(each.way, each.rest, each.leapt) for each in positions])
+            idle: set[str] = set() if arrivals else self._idle.setdefault(key, set())
             while offset < len(text) and text[offset] in idle:
                 offset += 1
             if offset == len(text):
@@ -137,13 +139,6 @@ class Walker:
                 settled = first
             offset += 1
         return self._walk_to(positions, arrivals, settled, len(text))
-
-    def _idle_at(self, positions: list[_Position], arrivals: list[_Arrival]) -> set[str]:
-        """Characters that are known to change nothing: most characters of a long text."""
-        if arrivals:
-            return set()
-        key = tuple([(position.way, position.rest, position.leapt) for position in positions])
-        return self._idle.setdefault(key, set())
 
     def _push(
         self, positions: list[_Position], byte: int, offset: int, *, whole: bool

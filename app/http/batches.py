@@ -201,8 +201,7 @@ async def find_usage(request: Request) -> dict[str, Any]:
     """``start`` and ``end`` are days of UTC, both included; by default the last 30."""
     if (usage := api_of(request).usage) is None:
         raise StoreOff("usage counts")
-    today = datetime.now(UTC)
-    last = request.query_params.get("end", f"{today:%Y-%m-%d}")
+    last = request.query_params.get("end", f"{datetime.now(UTC):%Y-%m-%d}")
     first = request.query_params.get("start", f"{_day(last, 'end') - timedelta(29):%Y-%m-%d}")
     if not 0 <= (_day(last, "end") - _day(first, "start")).days < _MOST_DAYS:
         raise InvalidRequest(

@@ -188,8 +188,7 @@ def _document(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> 
                 described["security"] = []
             else:
                 envelope = MessagesError if path.startswith(ANTHROPIC) else ErrorEnvelope
-                refused = {"401": _error(401, envelope)}
-                described["responses"] = operation["responses"] | refused
+                described["responses"] = operation["responses"] | {"401": _error(401, envelope)}
         paths.setdefault(path, {})[method] = described
     components, references = _components(list(dict.fromkeys(_models(paths))), config)
     document: Json = {
@@ -199,8 +198,7 @@ def _document(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> 
         "components": {"schemas": components},
     }
     if config.api_keys:
-        scheme = {"type": "http", "scheme": "bearer"}
-        document["components"]["securitySchemes"] = {"key": scheme}
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"key": []}]
     return document
 

@@ -371,5 +371,4 @@ async def walk(schema_id: str, request: Request) -> Response:
 
 @router.get(_ONE, openapi_extra=describe("Get a registered schema", SchemaObject, errors=[404]))
 async def retrieve_schema(schema_id: str, request: Request) -> Response:
-    registered = await _find(schema_id, request)
-    return Response(_object(registered), media_type="application/json")
+    return Response(_object(await _find(schema_id, request)), media_type="application/json")

@@ -125,8 +125,13 @@ def _load(
     with progress.stage("loading the model"):
         loaded = load(config, device, dtype, group, progress)
     model = loaded.model
-    if loaded.vision is not None:
-        _require_room(loaded.vision.trial.images.longest_whole, config)
+    longest = 0 if loaded.vision is None else loaded.vision.trial.images.longest_whole
+    if longest and (needed := longest + config.max_running) > config.max_batch_tokens:
+        raise UnsupportedModel(
+            f"a small image has {longest} tokens, which must fit in one step beside one token for "
+            f"each of max_running ({config.max_running}) answers: raise max_batch_tokens from "
+            f"{config.max_batch_tokens} to {needed} or more, or lower max_running"
+        )
     compilations = None
     if device.type == "cuda":
         from app.model.cuda.compilations import KernelCompilations
@@ -222,17 +227,6 @@ def _multiplies_by_loops(config: ModelConfig, device: torch.device) -> bool:
     settings = read_config(config.model)
     experts = any("expert" in name for name in settings.get_text_config().to_dict())
     return not experts and not hasattr(settings, "vision_config")
-
-
-def _require_room(longest: int, config: ModelConfig) -> None:
-    """Raises ``UnsupportedModel`` unless an image of ``longest`` tokens fits in one step."""
-    needed = longest + config.max_running
-    if longest and needed > config.max_batch_tokens:
-        raise UnsupportedModel(
-            f"a small image has {longest} tokens, which must fit in one step beside one token for "
-            f"each of max_running ({config.max_running}) answers: raise max_batch_tokens from "
-            f"{config.max_batch_tokens} to {needed} or more, or lower max_running"
-        )
 
 
 def _graphs(

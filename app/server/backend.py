@@ -166,8 +166,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         marker = runner.vision.marker
         takes_images = tokenizer.takes_images(marker)
         chat_format = replace(chat_format, image_marker=marker, takes_images=takes_images)
-    arithmetic = description.arithmetic
-    identity = f"{version_of()} {settings.served_model} {arithmetic} {weights}"
+    identity = f"{version_of()} {settings.served_model} {description.arithmetic} {weights}"
     return Backend(
         engine=engine,
         tokenizer=tokenizer,
@@ -209,8 +208,7 @@ def _loaded(settings: Settings, identities: Mapping[int, str]) -> list[Adapter]:
 def warn_of_idle_settings(settings: Settings, device: str) -> None:
     """Log settings for GPUs that are ignored on the CPU."""
     if device == "cpu" and settings.set_for_cuda:
-        names = ", ".join(settings.set_for_cuda)
-        logger.warning("settings ignored on the CPU: %s", names)
+        logger.warning("settings ignored on the CPU: %s", ", ".join(settings.set_for_cuda))
 
 
 _PLACES = 64

@@ -163,8 +163,7 @@ def assemble(
         own_store = open_schema_store(settings.schema_store.get_secret_value())
     schema_store = None
     if settings.schema_store_bytes and (shared := own_store or store) is not None:
-        owners = api_config.api_keys.owners
-        schema_store = SchemaStore(shared, owners, settings.schema_store_bytes)
+        schema_store = SchemaStore(shared, api_config.api_keys.owners, settings.schema_store_bytes)
     compile_program: Callable[[ConstraintSpec, str, ServiceTier], Awaitable[Any]] = pool.work
     programs = None
     if schema_store is not None and backend.program_identity is not None:

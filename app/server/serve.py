@@ -176,8 +176,7 @@ class DrainingServer(uvicorn.Server):
         if self._draining is not None or self._loop is None:
             self.should_exit = self.force_exit = True
         else:
-            draining = self._drain_and_exit()
-            self._draining = asyncio.run_coroutine_threadsafe(draining, self._loop)
+            self._draining = asyncio.run_coroutine_threadsafe(self._drain_and_exit(), self._loop)
 
     async def _drain_and_exit(self) -> None:
         try:

@@ -169,9 +169,7 @@ class GenerationService:
         deadline = ticket.deadline(options.timeout)
         ticket.take(options.n * len(request.prompts), options.tier)
         async with deadline.holds("the request had not reached the engine's queue"):
-            plans = []
-            for prompt in request.prompts:
-                plans.append(await self._plan(prompt, ticket, request))
+            plans = [await self._plan(prompt, ticket, request) for prompt in request.prompts]
             for plan in plans:
                 _check_choices(options, plan, exact=exact)
             budgets = [self._max_tokens(options, plan) for plan in plans]

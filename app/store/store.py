@@ -165,12 +165,10 @@ class Store:
                 raise _explained(error) from error
 
         self._waiting += 1
-        done = asyncio.wrap_future(threads.submit(work))
-        done.add_done_callback(self._one_less)
-        return await done
-
-    def _one_less(self, done: object) -> None:
-        self._waiting -= 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, work)
+        finally:
+            self._waiting -= 1
 
     async def close(self) -> None:
         for threads in (self._threads, self._copying):

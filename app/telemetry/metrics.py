@@ -165,8 +165,7 @@ class _Readings(Collector):
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for reading in self._readings:
             if reading.name not in families:
-                grows = reading.name.endswith("_total")
-                kind = CounterMetricFamily if grows else GaugeMetricFamily
+                kind = CounterMetricFamily if reading.name.endswith("_total") else GaugeMetricFamily
                 name = PREFIX + reading.name
                 families[reading.name] = kind(name, reading.help, labels=[*reading.labels])
             families[reading.name].add_metric([*reading.labels.values()], reading.read())

@@ -141,14 +141,8 @@ def _log(exchange: Exchange, content: Mapping[str, str] | None) -> None:
     }
     error = exchange.error or (exchange.stats.error if exchange.stats else "")
     adapter = exchange.stats.adapter if exchange.stats else ""
-    for name, value in (
-        ("adapter", adapter),
-        ("code", exchange.code),
-        ("param", exchange.param),
-        ("error", error),
-    ):
-        if value:
-            fields[name] = value
+    named = {"adapter": adapter, "code": exchange.code, "param": exchange.param, "error": error}
+    fields |= {name: value for name, value in named.items() if value}
     if exchange.stats is not None and exchange.stats.choices:
         stats = exchange.stats
         fields |= {f"{phase.name}_seconds": round(phase.seconds, 6) for phase in stats.phases}

@@ -56,8 +56,7 @@ class ShortIds(CallIds):
         """The id itself if the template takes it; else a hash of it."""
         if len(foreign) == self.length and _PLAIN_ID.fullmatch(foreign):
             return foreign
-        encoded = foreign.encode(errors="replace")
-        digest = hashlib.blake2b(encoded, digest_size=self.length).digest()
+        digest = hashlib.blake2b(foreign.encode(errors="replace"), digest_size=self.length).digest()
         return "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in digest)
 
 

@@ -55,9 +55,7 @@ def parameters(template: str) -> SpelledCalls | None:
         return None
     text = with_calls[: len(with_calls) - len(plain)]  # between the message's text and its end
     found = _read_off(text)
-    if found is None or _spelled(*found) != text.lstrip():
-        return None
-    return found[0]
+    return None if found is None or _spelled(*found) != text.lstrip() else found[0]
 
 
 def _behind_text(template: str, calls: _Calls) -> str | None:
@@ -68,8 +66,7 @@ def _behind_text(template: str, calls: _Calls) -> str | None:
     rendered = render(template, asked)
     if rendered is None or rendered.count(_TEXT) != 1:
         return None
-    behind = rendered.partition(_TEXT)[2]
-    before, found, _ = behind.partition(_NEXT)
+    before, found, _ = rendered.partition(_TEXT)[2].partition(_NEXT)
     return before if found else None
 
 

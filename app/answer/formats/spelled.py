@@ -227,8 +227,7 @@ class SpelledReader:
             return False
         self._incoming.take(len(text))
         if self._at == len(self._parts) - 1:
-            end = CallEnd(self._index, self._arguments_end, self._incoming.position)
-            self._pieces.append(end)
+            self._pieces.append(CallEnd(self._index, self._arguments_end, self._incoming.position))
             self._at = -1
             self._index += 1
             self._before = self._separator

@@ -42,9 +42,7 @@ class Counted:
         """The tokens that ``head`` allows after ``text``; None if it counts no characters."""
         pool = self._automaton.pool
         counted = pool.counted(head)
-        if counted is None or counted.round not in self._automaton.characters:
-            return None
-        if is_free(counted):
+        if counted is None or counted.round not in self._automaton.characters or is_free(counted):
             return None
         high = _UNBOUNDED if counted.high is None else counted.high
         automaton, trie = self._automaton, self._index.trie

@@ -81,8 +81,7 @@ class Parts:
         tokens; None if there are too many parts: ``mask`` is then invalid.
         """
         pool, derivatives = self._automaton.pool, self._automaton.derivatives
-        start = self._automaton.expression(state)
-        waiting: list[Part] = [(start, pool.epsilon, b"")]
+        waiting: list[Part] = [(self._automaton.expression(state), pool.epsilon, b"")]
         seen = set(waiting)
         far = 0
         while waiting:

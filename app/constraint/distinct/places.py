@@ -167,8 +167,7 @@ class Places:
                     frame.after(data) if begun else frame
                     for frame, begun in zip(place.frames, place.begun, strict=True)
                 )
-                names = self._named(place, data, state)
-                return Place(state, frames, place.begun, names)
+                return Place(state, frames, place.begun, self._named(place, data, state))
         here = place
         for index, byte in enumerate(data):
             try:
@@ -520,6 +519,5 @@ class Places:
                     bound = size + length(after.state)
                     if bound < INFINITE:
                         order -= 1
-                        entry = (bound, -size, order, way + BYTES[byte], after)
-                        heapq.heappush(waiting, entry)
+                        heapq.heappush(waiting, (bound, -size, order, way + BYTES[byte], after))
         return None

@@ -99,9 +99,7 @@ def _first_below(pool: ExpressionPool, expression: Expression) -> Below:
     head, tail = operand
     if not pool.nullable[head]:
         return (head,), ()
-    if pool.kinds[tail] == Kind.CONCATENATION:
-        return (head,), (tail,)
-    return (head, tail), ()
+    return ((head,), (tail,)) if pool.kinds[tail] == Kind.CONCATENATION else ((head, tail), ())
 
 
 def _shortest_below(pool: ExpressionPool, lengths: Derivatives, expression: Expression) -> Below:
@@ -112,9 +110,8 @@ def _shortest_below(pool: ExpressionPool, lengths: Derivatives, expression: Expr
         return operand[:1], operand[1:]
     if kind == Kind.UNION:
         return (), (min(operand, key=lengths.length),)
-    if kind == Kind.RULE:
-        return (), _inside(pool, expression)
-    return _inside(pool, expression), ()
+    inside = _inside(pool, expression)
+    return ((), inside) if kind == Kind.RULE else (inside, ())
 
 
 def _inside(pool: ExpressionPool, expression: Expression) -> Sequence[Expression]:

@@ -298,8 +298,7 @@ class _Lowering:
                 if high == 0:
                     return pool.empty
                 first = self._nonempty(body, leading=leading)
-                again = pool.repeat_after_one(self._full(body), low, high)
-                return pool.concatenate(first, again)
+                return pool.concatenate(first, pool.repeat_after_one(self._full(body), low, high))
         result, rest = pool.empty, pool.epsilon
         for part in reversed(node.parts):
             here = pool.concatenate(self._nonempty(part, leading=leading), rest)
@@ -314,9 +313,7 @@ class _Lowering:
     def _tokens(self, bodies: Sequence[Node], *, leading: bool) -> Expression:
         """Any of some tokens, with what may stand before them."""
         token = self.pool.union(self._one_of(bodies, leading=False))
-        if leading or self._gap is None:
-            return token
-        return self.pool.concatenate(self._gap, token)
+        return token if leading or self._gap is None else self.pool.concatenate(self._gap, token)
 
     def _one_of(self, nodes: Sequence[Node], *, leading: bool) -> list[Expression]:
         """The non-empty texts of each; plain texts among them as one tree."""

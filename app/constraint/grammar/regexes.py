@@ -47,8 +47,7 @@ def regex_node(pattern: str, flags: str, limits: Limits) -> Node:
         pattern, flags = pattern[leading.end() :], flags + leading[1]
     if set(flags) - set("imsux"):
         raise PatternNotSupported(f"unsupported flags {flags!r}", pattern, 0)
-    rewritten = "".join(_rewrite(pattern, set(flags)))
-    tree = parse(rewritten, limits)
+    tree = parse("".join(_rewrite(pattern, set(flags))), limits)
     if tree.anchored:
         raise PatternNotSupported("unsupported anchor in a terminal", pattern, 0)
     return _convert(tree)
@@ -96,9 +95,7 @@ def _piece(found: re.Match[str], flags: set[str]) -> str:
         return rf"[\u{{0}}-\u{{{LAST:x}}}]" if "s" in flags else r"[^\n]"
     if plain in "^$":
         raise PatternNotSupported("unsupported anchor", found.string, found.start())
-    if plain in "()|*+?{}":
-        return plain
-    return _character(plain, flags)
+    return plain if plain in "()|*+?{}" else _character(plain, flags)
 
 
 def _group(found: re.Match[str]) -> str:

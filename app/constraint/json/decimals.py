@@ -125,8 +125,7 @@ class Decimals:
         if high_places < self.scale - 1:
             options.append(self._with_fraction(high, None, self._padded(high_places)))
             high -= 1
-        anything = self._fraction(None, None)
-        options.append(pool.concatenate(natural(pool, low, high), anything))
+        options.append(pool.concatenate(natural(pool, low, high), self._fraction(None, None)))
         return pool.union(options)
 
     def digits_between(self, first: int, last: int) -> Expression:

@@ -171,9 +171,7 @@ class JsonText:
     def on_one_form(self) -> JsonText:
         """The same form where it leaves no choice of white space; else the plainest of its forms,
         so that equal values are equal texts."""
-        if not self.whitespace.flexible:
-            return self
-        return self._in(Whitespace(), levels=self.levels)
+        return self._in(Whitespace(), levels=self.levels) if self.whitespace.flexible else self
 
     def _in(self, whitespace: Whitespace, *, levels: bool) -> JsonText:
         return JsonText(
@@ -300,8 +298,7 @@ class JsonText:
             return pool.empty
         if high == 0 or item == pool.empty:
             return self._empty(bracket) if low == 0 else pool.empty
-        more = pool.concatenate(self.between(depth), item)
-        others = pool.repeat_after_one(more, low, high)
+        others = pool.repeat_after_one(pool.concatenate(self.between(depth), item), low, high)
         items = pool.concatenate(item, others, self.end(bracket, depth))
         return self.begun(bracket, items, may_be_empty=low == 0, depth=depth, level=level)
 

@@ -141,9 +141,7 @@ class ExpressionPool(Nodes):
 
     def _absorbs(self, tail: Expression, head: Expression) -> bool:
         """Whether ``tail`` begins with an unbounded repetition that includes ``head``."""
-        star = tail
-        if self.kinds[tail] == Kind.CONCATENATION:
-            star = self.operands[tail][0]
+        star = self.operands[tail][0] if self.kinds[tail] == Kind.CONCATENATION else tail
         return bool(self._inclusion.letters(star)) and self._inclusion.is_within(head, star)
 
     @property
@@ -180,7 +178,9 @@ class ExpressionPool(Nodes):
             return flat.pop() if flat else self.empty
         occurring = {kinds[member] for member in flat}
         if Kind.REPETITION in occurring:
-            flat = self._inclusion.without_absorbed(flat)
+            # Members that lie within a free repetition among them add nothing.
+            for star in [member for member in flat if self._inclusion.letters(member)]:
+                flat = {m for m in flat if m == star or not self._inclusion.is_within(m, star)}
         elif occurring == _CONCATENATIONS and self._factoring < _MOST_FACTORED:
             head = self._shared_head(flat)
             if head is not None:

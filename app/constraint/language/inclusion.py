@@ -28,12 +28,6 @@ class Inclusion:
     def __len__(self) -> int:
         return len(self._known) + len(self._spelled)
 
-    def without_absorbed(self, members: set[Expression]) -> set[Expression]:
-        """The members of a union without those that lie within a free repetition among them."""
-        for star in [member for member in members if self.letters(member)]:
-            members = {m for m in members if m == star or not self.is_within(m, star)}
-        return members
-
     def letters(self, star: Expression) -> ByteSet:
         """The bytes that a repetition without bounds repeats; 0 where it is none."""
         if self._kinds[star] != Kind.REPETITION or self._operands[star][1:] != (0, None):
@@ -77,9 +71,7 @@ class Inclusion:
             return all(self.is_within(member, star) for member in operand)
         if kind == Kind.INTERSECTION:
             return any(self.is_within(member, star) for member in operand)
-        if kind == Kind.REPETITION:
-            return self.is_within(operand[0], star)
-        return False
+        return kind == Kind.REPETITION and self.is_within(operand[0], star)
 
     def _are_some_of(self, some: Expression, all_: Expression) -> bool:
         """Whether each of a few spellings is within one of another language's."""

@@ -194,8 +194,11 @@ class Nodes:
             known = self.index[Kind.CONCATENATION].get(parts)
             if known is not None:  # two parts that are kept as they are
                 return known
-            if self.kinds[parts[0]] != Kind.CONCATENATION:
-                return self._joined(*parts)
+            head, tail = parts
+            if self.kinds[head] == Kind.LITERAL:
+                return self.after_text(self.operands[head], tail)
+            if self.kinds[head] != Kind.CONCATENATION:
+                return self._prepend(head, tail)
         kinds, operands = self.kinds, self.operands
         result, text = self.epsilon, b""
         for part in reversed(parts):
@@ -214,12 +217,6 @@ class Nodes:
                 else:
                     result = self._prepend(piece, result)
         return self.after_text(text, result) if text else result
-
-    def _joined(self, head: Expression, tail: Expression) -> Expression:
-        """``head``, which is no concatenation, and then ``tail``."""
-        if self.kinds[head] == Kind.LITERAL:
-            return self.after_text(self.operands[head], tail)
-        return self._prepend(head, tail)
 
     def after_text(self, text: bytes, tail: Expression) -> Expression:
         """``text``, which is not empty, and then ``tail``; one literal where that is not long."""
@@ -340,11 +337,8 @@ class Nodes:
 
     def node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
         """The expression with this operand, which must be in the form that ``Kind`` asks for."""
-        index = self.index[kind]
-        found = index.get(operand)
-        if found is not None:
-            return found
-        return self._new(kind, operand, nullable, regular)
+        found = self.index[kind].get(operand)
+        return self._new(kind, operand, nullable, regular) if found is None else found
 
     def _new(self, kind: int, operand: Any, nullable: bool, regular: bool) -> Expression:
         """``node`` for an expression that is known to be new."""
@@ -366,9 +360,7 @@ class Nodes:
             return tail
         if head == self.empty or tail == self.empty:
             return self.empty
-        if self.nullable[head] and self._absorbs(tail, head):
-            return tail
-        return self._pair(head, tail)
+        return tail if self.nullable[head] and self._absorbs(tail, head) else self._pair(head, tail)
 
     def _absorbs(self, tail: Expression, head: Expression) -> bool:
         """Whether ``head``, which may be empty, plainly adds nothing in front of ``tail``."""

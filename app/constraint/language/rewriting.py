@@ -103,9 +103,7 @@ def _moved(kind: int, operand: Any, moved: list[Expression]) -> Any:
         return tuple([moved[item] for item in items]), moved[between], low, high
     if kind == Kind.CASES:
         return operand.mapped(moved.__getitem__)
-    if kind == Kind.HOLE:
-        return operand[0], moved[operand[1]]
-    return operand
+    return (operand[0], moved[operand[1]]) if kind == Kind.HOLE else operand
 
 
 _UTF8 = byte_range(0, 0xBF) | byte_range(0xC2, 0xF4)

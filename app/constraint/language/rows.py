@@ -291,9 +291,7 @@ class Rows:
             return [(b, pool.marked(e, mark)) for b, e in self.row(operand[0])]
         if kind == Kind.DRAWN:
             return self._row_of_drawn(*operand)
-        if kind == Kind.HOLE:
-            return self.row(operand[1])
-        return []
+        return self.row(operand[1]) if kind == Kind.HOLE else []
 
     def _row_of_concatenation(self, expression: Expression) -> Row:
         pool, rows = self.pool, []

@@ -90,9 +90,7 @@ class BoundDerivatives(Derivatives):
         kind = self.pool.kinds[expression]
         if kind == Kind.PIECE:
             return True
-        if kind == Kind.HOLE:
-            return self.pieces[expression].any
-        return super().is_alive(expression)
+        return self.pieces[expression].any if kind == Kind.HOLE else super().is_alive(expression)
 
     def _row(self, expression: Expression) -> Row:
         filled = self.filled(expression)

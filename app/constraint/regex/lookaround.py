@@ -231,8 +231,7 @@ class Continuations:
     def _text(self, node: Node, rest: Continuation) -> Continuation:
         """A part without anchors or look-around, before ``rest``: split by its last character."""
         pool = self._pool
-        after = set(rest[1:])
-        if len(after) == 1:
+        if len(set(rest[1:])) == 1:
             something = pool.concatenate(self._lowering.nonempty(node), rest[1])
         else:
             something = pool.union(

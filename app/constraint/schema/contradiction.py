@@ -187,17 +187,12 @@ class _Search:
     def _reason(self, node: Node, named: list[Edit]) -> str:
         shown = json.dumps(_bare(node.schema), ensure_ascii=False)
         shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-        names = [self._name(node, edit) for edit in named]
+        names = [repr(pointer_to(edit).removeprefix(node.pointer + "/")) for edit in named]
         if not 0 < len(names) <= _MOST_NAMED:
             return f"its keywords reduce to {shown}"
         if len(names) == 1:
             return f"{names[0]} allows no value: {shown}"
         return f"{', '.join(names[:-1])} and {names[-1]} contradict each other: {shown}"
-
-    def _name(self, node: Node, edit: Edit) -> str:
-        pointer = pointer_to(edit)
-        inside = pointer.startswith(node.pointer + "/")
-        return repr(pointer[len(node.pointer) + 1 :] if inside else pointer)
 
     def _edit(self, edit: Edit) -> Edit:
         """``edit``; of ``required``, if one name is at fault, only that name is dropped."""

@@ -205,8 +205,7 @@ class Document:
 
         Dynamic references are followed where their target is plain without a dynamic scope.
         """
-        alone = self.only_refers(node)
-        keywords = ("$ref",) if alone else ("$ref", "$dynamicRef", "$recursiveRef")
+        keywords = ("$ref",) if self.only_refers(node) else ("$ref", "$dynamicRef", "$recursiveRef")
         return [self._resolve(node, keyword) for keyword in keywords if keyword in node.schema]
 
     @cached_method

@@ -270,9 +270,7 @@ def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest
     # the value rather than about its type.
     detail = max(details, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
     param = _param(detail, body)
-    if detail["type"] == "missing":
-        return missing(param)
-    return refusal(param, detail["msg"])
+    return missing(param) if detail["type"] == "missing" else refusal(param, detail["msg"])
 
 
 def refusal(param: str, reason: str) -> InvalidRequest:

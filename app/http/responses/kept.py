@@ -88,8 +88,7 @@ class Conversations:
             for number, item in enumerate(given)
             if not (_is_reference(item) and item["id"] in known)  # it is in the history already
         ]
-        resumed = Resumed(body, history, own, self._store, self._owner)
-        return resumed, before - self._left
+        return Resumed(body, history, own, self._store, self._owner), before - self._left
 
     async def input_of(self, kept: KeptResponse) -> Items:
         """The input items of a response, as far back as responses are stored."""

@@ -225,8 +225,7 @@ class _Item:
     def _of_part(self, step: str) -> list[Event]:
         if not self.kind.in_part:
             return []
-        event = self._event("", part=self._part())
-        return [{**event, "type": f"response.content_part.{step}"}]
+        return [{**self._event("", part=self._part()), "type": f"response.content_part.{step}"}]
 
     def _event(self, step: str, **fields: Any) -> Event:
         place = {"content_index": 0} if self.kind.in_part else {}
@@ -432,9 +431,7 @@ class _Events(_Unstreamed):
         event["sequence_number"] = self._number
         self._number += 1
         whole: Sequence[FieldValue] = event.pop(COMPLETE, ())
-        data = to_json(event)
-        if whole:
-            data = with_fields(data, whole)
+        data = with_fields(to_json(event), whole) if whole else to_json(event)
         return named_event(event["type"], data)
 
 

@@ -53,7 +53,9 @@ def assemble(
     Raises ``UnsupportedModel`` where one is missing, or stored for a module that is neither a
     linear layer nor an embedding of its shape.
     """
-    _register()
+    if _METHOD not in AUTO_QUANTIZATION_CONFIG_MAPPING:
+        register_quantization_config(_METHOD)(_Stored)
+        register_quantizer(_METHOD)(_Exchange)
     kind: Any = type(empty_model(config, dtype))
     with warnings.catch_warnings():
         # Some models initialise their weights, which are empty here: QuantizedWeight holds them.
@@ -165,9 +167,3 @@ def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:
     if tuple(module.weight.shape) != shape:
         raise UnsupportedModel(f"{name} has shape {shape}, not {tuple(module.weight.shape)}")
     return made
-
-
-def _register() -> None:
-    if _METHOD not in AUTO_QUANTIZATION_CONFIG_MAPPING:
-        register_quantization_config(_METHOD)(_Stored)
-        register_quantizer(_METHOD)(_Exchange)

@@ -120,8 +120,7 @@ def load_whole(
             options = loading_options(settings, device, dequantize=config.dequantize)
             if renamed := names_of_language_part(settings, whole):
                 options = {**options, "key_mapping": renamed}
-            placement = _placement(device, group)
-            options = {**placement, **options}
+            options = {**_placement(device, group), **options}
             family = auto_class(settings, images=images)
             model = _with_stored_weights(config.model, family, settings, dtype, options, progress)
             if stored_quantization(settings) is not None and not config.dequantize:

@@ -184,8 +184,7 @@ class CpuAttention:
         self, layer: int, query: Tensor, options: AttentionOptions, out: Tensor
     ) -> None:
         """Fill the long spans' rows of ``out`` [T, Hq, Dv]; keys and values are written already."""
-        group = self.storage.group_of[layer]
-        for span in self._long_spans(query.dtype, group, options):
+        for span in self._long_spans(query.dtype, self.storage.group_of[layer], options):
             out[span.rows] = _attend_long(
                 span,
                 query[:, span.rows],

@@ -155,8 +155,7 @@ class FusedLayer(nn.Module):
             dim, count = int(record["dim"]), int(record["heads"])
             heads = self._workspace.heads(tokens, int(record["width"]), dim)
             attended = self._workspace.attended(tokens, int(record["mixed"]), dim)
-            queries = heads[:, :count].transpose(0, 1)
-            attention.attend_long(layer, queries, options, attended)
+            attention.attend_long(layer, heads[:, :count].transpose(0, 1), options, attended)
         jobs.second_half(*self._team.shared, layer)
         if self.mlp is not None:
             more = self.mlp(self._workspace.normed(tokens, self._hidden)[None])

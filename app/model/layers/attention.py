@@ -16,7 +16,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -275,16 +274,12 @@ def _without_products(model: PreTrainedModel) -> Iterator[None]:
         and "forward" not in vars(each)  # set by compressed-tensors
     ]
     for layer in layers:
-        layer.forward = partial(_zeros, layer.out_features)
+        layer.forward = lambda x, width=layer.out_features: x.new_zeros(*x.shape[:-1], width)
     try:
         yield
     finally:
         for layer in layers:
             del layer.forward
-
-
-def _zeros(width: int, x: Tensor) -> Tensor:
-    return x.new_zeros(*x.shape[:-1], width)
 
 
 def set_attention(model: PreTrainedModel, name: str) -> None:

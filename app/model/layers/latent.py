@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -118,7 +119,7 @@ def keep_latents(
     probe = _Probe(owners)
     with ExitStack() as hooks:
         for number, owner in owners.items():
-            hooks.enter_context(owner.kv_b_proj.register_forward_hook(probe.noting(number)))
+            hooks.enter_context(owner.kv_b_proj.register_forward_hook(partial(probe.note, number)))
         run_two_tokens(model, route, probe)
     found = dict(shapes)
     for number, heads in probe.found.items():
@@ -156,13 +157,10 @@ class _Probe:
         self._given: dict[int, Tensor] = {}
         self.found: dict[int, LatentHeads] = {}
 
-    def noting(self, layer: int) -> Any:
-        def note(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            numbers = torch.linspace(-1, 1, output.numel(), device=output.device)
-            self._given[layer] = given = numbers.view(output.shape).to(output.dtype)
-            return given
-
-        return note
+    def note(self, layer: int, _: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        numbers = torch.linspace(-1, 1, output.numel(), device=output.device)
+        self._given[layer] = given = numbers.view(output.shape).to(output.dtype)
+        return given
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions

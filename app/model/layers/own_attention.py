@@ -66,8 +66,7 @@ def _replace_attn(module: Any, layer: int, route: AttentionRoute) -> None:
     def attn(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
         # float32 rotary tables may have widened them; the cache has the model's type.
         query, key = query.to(value.dtype), key.to(value.dtype)
-        attended = route.attend(layer, query[0], key[0], value[0], options)
-        return attended.transpose(1, 2), None
+        return route.attend(layer, query[0], key[0], value[0], options).transpose(1, 2), None
 
 
 def _projections(module: Any) -> tuple[str, ...]:
@@ -163,8 +162,7 @@ def _bloom_options(module: Any) -> AttentionOptions:
 
 def _mpt_options(module: Any) -> AttentionOptions:
     build = sys.modules[type(module).__module__].build_mpt_alibi_tensor
-    device = module.out_proj.weight.device
-    biases = build(module.n_heads, 2, device=device).view(-1, 2)
+    biases = build(module.n_heads, 2, device=module.out_proj.weight.device).view(-1, 2)
     return AttentionOptions(module.softmax_scale, None, None, None, slopes=_falls(biases))
 
 
@@ -176,8 +174,7 @@ def _falls(biases: Tensor) -> Tensor:
 @torch.inference_mode()
 def _scale_of(module: Any) -> float:
     """Scale of the products of queries and keys, measured with the keys 0 and 1."""
-    device = next(module.parameters()).device
-    heads = torch.zeros(1, 1, 2, 8, device=device)
+    heads = torch.zeros(1, 1, 2, 8, device=next(module.parameters()).device)
     heads[..., 1, 0] = 1.0
     _, weights = module._attn(heads, heads, heads)
     return float((weights[0, 0, 1, 1] / weights[0, 0, 1, 0]).log())

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from app.core.images import Features, PreparedImage
@@ -44,7 +44,8 @@ class ImageEmbeddings:
         self._hooks = [model.get_input_embeddings().register_forward_hook(self._replace)]
         decoder: Any = model.get_decoder()
         for number in range(depth):
-            self._hooks.append(self._add_behind(decoder.layers[number], number + 1))
+            add = partial(self._add, number + 1)
+            self._hooks.append(decoder.layers[number].register_forward_hook(add))
 
     def remove(self) -> None:
         self.vision_encoder.close()
@@ -77,13 +78,10 @@ class ImageEmbeddings:
             embedded[0, self._now.rows] = self._now.features[:, 0].to(embedded.dtype)
         return embedded
 
-    def _add_behind(self, layer: nn.Module, number: int) -> RemovableHandle:
-        def add(_: nn.Module, __: Any, hidden: Tensor) -> Tensor:
-            if self._now is not None:  # in place: loops of our own go on with the same memory
-                hidden[0, self._now.rows] += self._now.features[:, number].to(hidden.dtype)
-            return hidden
-
-        return layer.register_forward_hook(add)
+    def _add(self, number: int, _: nn.Module, __: Any, hidden: Tensor) -> Tensor:
+        if self._now is not None:  # in place: loops of our own go on with the same memory
+            hidden[0, self._now.rows] += self._now.features[:, number].to(hidden.dtype)
+        return hidden
 
 
 _NICENESS = 5

@@ -116,8 +116,7 @@ def _make(model: str, kind: Any, tokenizer: PreTrainedTokenizerBase) -> Any:
         "tokenizer": tokenizer,
     }
     settings, _ = kind.get_processor_dict(model)
-    whole = kind.__bases__[0]
-    names: Sequence[str] = whole.get_attributes()
+    names: Sequence[str] = kind.__bases__[0].get_attributes()
     return kind.from_args_and_dict([parts.get(name) for name in names], settings)
 
 

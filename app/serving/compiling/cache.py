@@ -140,8 +140,7 @@ class ConstraintCache:
         try:
             constraint = await self._compile(spec, tenant, tier)
         except ConstraintError as error:
-            expires = self._clock() + self._failure_seconds
-            self._failures.keep(key, (_fresh(error), expires))
+            self._failures.keep(key, (_fresh(error), self._clock() + self._failure_seconds))
             self._observer.observe_compile(spec.kind, error.code, self._clock() - started)
             raise
         except Exception:

@@ -39,8 +39,7 @@ def name_of(data: str | bytes, detail: ImageDetail, scope: str) -> ImageName:
     """Costs a millisecond a megabyte, mostly without the GIL."""
     form = b"" if isinstance(data, bytes) else b"base64"
     file = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
-    digest = hashlib.blake2b(file, digest_size=32, person=form).digest()
-    return ImageName(scope, digest, detail)
+    return ImageName(scope, hashlib.blake2b(file, digest_size=32, person=form).digest(), detail)
 
 
 def kept_images(max_bytes: int) -> Lru[ImageName, PreparedImage]:

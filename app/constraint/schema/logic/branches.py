@@ -319,8 +319,7 @@ class Branches:
                     self._check(node)
                     if not _OF_MEMBERS.issuperset(FOLLOWED.intersection(node.schema)):
                         return None
-                negative = node.aspect == NOT
-                options.append(self._negations(node) if negative else [(node,)])
+                options.append(self._negations(node) if node.aspect == NOT else [(node,)])
             cases += [tuple([n for part in parts for n in part]) for parts in product(*options)]
         cases = [
             tuple([node for node in case if node.schema is not True])

@@ -169,8 +169,7 @@ def _items(node: Node) -> Iterator[Alternative]:
     for n, child in enumerate(node.children(keyword)):
         yield _made(node, f"{keyword} {n}", "array", _with_item(n, negated(child)))
     if rest in node.schema:
-        other = (len(first), negated(node.child(rest)))
-        yield from _one(node, "array", SOME_ITEM, other, rest)
+        yield from _one(node, "array", SOME_ITEM, (len(first), negated(node.child(rest))), rest)
 
 
 def _with_item(index: int, item: Node) -> dict[Any, Any]:

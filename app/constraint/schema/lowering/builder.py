@@ -178,7 +178,9 @@ class SchemaBuilder:
 
     def _value(self, goal: Goal, depth: int, form: Form = _ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
-        meaning = self._meaning(goal)
+        meaning: int | None = None
+        if self._subschema_cache is not None and len(goal) == 1 and not goal[0].aspect:
+            meaning = self._subschema_cache.of(goal[0].schema)  # the same at other places
         alike = meaning, depth, form
         value = None if meaning is None else self._alike.get(alike)
         if value is None:
@@ -191,12 +193,6 @@ class SchemaBuilder:
             if meaning is not None:
                 self._alike[alike] = value
         return self._pool.pointed(value, goal[0].pointer) if goal and self._text.pointers else value
-
-    def _meaning(self, goal: Goal) -> int | None:
-        """A number shared by goals that differ only in their place; None if the place matters."""
-        if self._subschema_cache is None or len(goal) != 1 or goal[0].aspect:
-            return None
-        return self._subschema_cache.of(goal[0].schema)
 
     def _built(self, goal: Goal, depth: int, form: Form) -> Expression:
         unit = (self._branches.of(goal), depth, form)

@@ -104,8 +104,7 @@ class FreeNames:
         parts = [self._text.names_but(some.names)] if some.names else []
         if some.matching is not None:
             parts.append(self._strings.key_pattern(node, some.matching))
-        for pattern in some.patterns:
-            parts.append(self._strings.key_pattern(node, pattern, matches=False))
+        parts += [self._strings.key_pattern(node, each, matches=False) for each in some.patterns]
         if some.name is not None:
             parts.append(self._contents((some.name,)))
         return parts

@@ -158,8 +158,7 @@ class ObjectWriter:
         members could use up the names."""
         members = [*shape.members]
         for node in shape.some:
-            declared = [member.name for member in members]
-            for name in self._free_names.few(nodes, declared, node):
+            for name in self._free_names.few(nodes, [member.name for member in members], node):
                 goal = member_goal(nodes, name, self._strings.key_matches)
                 members.append(Member(name, goal, required=False))
         return replace(shape, members=tuple(members))
@@ -355,8 +354,7 @@ class _Tails:
         options = [pool.concatenate(before, member.plain, tails[after, missing])]
         for claimed, written in member.claims.items():
             if claimed & missing:
-                rest = tails[after, missing & ~claimed]
-                options.append(pool.concatenate(before, written, rest))
+                options.append(pool.concatenate(before, written, tails[after, missing & ~claimed]))
         return pool.union(options)
 
     def _ending(self, count: int, missing: Missing) -> Expression:
