@@ -25,7 +25,9 @@ from app.model.cpu.kernels.vectors import LANES
 from app.model.inputs import Ints
 
 _GROUP = 64
-"""Positions of a group. With groups of 16 the calls of the tiles take as long as their work."""
+"""Maximum positions of a group. With 16 the calls of the tiles take as long as their work."""
+_GROUP_BYTES = 24 << 10
+"""Maximum bytes of a group of more than 16 positions: they are in the L1 cache for all heads."""
 
 _f32: Any = np.float32
 
@@ -46,6 +48,13 @@ def _find(
             place += 1
             if place == size:
                 block, place = block + 1, 0
+
+
+@compiled()
+def _positions(pool: Rows, heads: int) -> int:
+    """Number of positions of a group."""
+    vectors = _GROUP_BYTES // (heads * pool.strides[1]) // LANES
+    return min(max(vectors, 1) * LANES, _GROUP)
 
 
 @compiled()
@@ -116,10 +125,11 @@ def score_all(
                     scores_at + h * score_head + 4 * (group - base), 0, score_pitch, scale,
                 )  # fmt: skip
         return
-    for group in range(base, end, _GROUP):
-        _find(keys, blocks, size, group, first, end, places)
+    most = _positions(keys, heads)
+    for group in range(base, end, most):
+        _find(keys, blocks, size, group, first, end, places[: most + LANES])
         _score(
-            keys[0, 0, 0], vectors, heads, ends, group, _GROUP,
+            keys[0, 0, 0], vectors, heads, ends, group, most,
             asked_at, query_head, query_pitch,
             here, here + 8 * LANES, head * keys.strides[1], keys.strides[1],
             scores_at + 4 * (group - base), score_head, score_pitch, scale,
@@ -166,17 +176,18 @@ def _add(
 
 @compiled()
 def _add_group(
-    like: Any, numbers: int, heads: int, firsts: Ints, ends: Ints, group: int, base: int,
+    like: Any, numbers: int, heads: int, firsts: Ints, ends: Ints,
+    group: int, after: int, base: int,
     weights: int, weight_head: int, weight_pitch: int,
     places: int, ahead: int, offset: int, offset_head: int,
     sums: int, sum_head: int, sum_pitch: int,
 ) -> None:  # fmt: skip
-    """``_add`` for all rows and what they see of the group of positions from ``group`` on.
+    """``_add`` for all rows and what they see of the positions from ``group`` to ``after``.
 
     Rows are processed together for the positions that all of them see: values of other positions
     may be NaN, which a weight of zero would not remove.
     """
-    row, count, after = 0, len(ends), group + _GROUP
+    row, count = 0, len(ends)
     while row < count:
         until = row + min(ROWS, count - row)
         first, end = max(firsts[until - 1], group), min(ends[row], after)
@@ -232,15 +243,16 @@ def add_all(
                 _find(values, blocks, size, group, first, end, places)
                 _copy_group(values, head + h, dim, places, end - group, wide)
                 _add_group(
-                    _f32(0.0), numbers, 1, firsts, ends, group, base,
+                    _f32(0.0), numbers, 1, firsts, ends, group, group + _GROUP, base,
                     weights_at + h * weight_head, 0, weight_pitch, here, here, 0, 0,
                     sums_at + h * sum_head, 0, sum_pitch,
                 )  # fmt: skip
         return
-    for group in range(base, end, _GROUP):
-        _find(values, blocks, size, group, first, end, places)
+    most = _positions(values, heads)
+    for group in range(base, end, most):
+        _find(values, blocks, size, group, first, end, places[: most + LANES])
         _add_group(
-            values[0, 0, 0], numbers, heads, firsts, ends, group, base,
+            values[0, 0, 0], numbers, heads, firsts, ends, group, group + most, base,
             weights_at, weight_head, weight_pitch,
             here, here + 8 * LANES, head * values.strides[1], values.strides[1],
             sums_at, sum_head, sum_pitch,
