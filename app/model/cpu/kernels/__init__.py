@@ -1,7 +1,7 @@
 """The compiled loops of the CPU, by numba and, for what it cannot express, by LLVM directly.
 
 First ``compiled`` (how they are compiled; half-width floats as integers), ``llvm`` and, on it,
-``vectors``. On them stand ``attention`` (over the paged cache; ``groups`` of 16 positions, and
+``vectors``. On them stand ``attention`` (over the paged cache; ``groups`` of positions, and
 ``tiles`` of rows and keys whose sums have one order), ``sampling`` (a draw from a row of logits),
 and ``scans`` and ``scan_calls`` (recurrent layers along their sequences). A decoder layer
 takes three: products by panels (``panels`` in bfloat16; ``quantized_panels``, ``rounded_rows`` and

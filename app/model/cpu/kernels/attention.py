@@ -1,9 +1,10 @@
 """Attention over the paged cache, compiled: a row's numbers depend on its own position alone.
 
-A work item is one span and some key heads. Positions are taken 16 at a time, counted from position
-0. For few rows keys and values are read where they lie, all heads of 16 positions before the next
-ones, which is the order in memory (slots [Hk, D]); for many rows 16 positions of a head are widened
-once for all of them. What is added up, and in which order, is the same: see ``tiles``.
+A work item is one span and some key heads. Positions are taken in groups, of whole vectors of 16
+counted from position 0. For few rows keys and values are read where they lie, all heads of a group
+before the next one, which is the order in memory (slots [Hk, D]); for many rows the values of a
+head are widened once for all of them. What is added up, and in which order, is the same: see
+``tiles``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scores and sums of values over the paged cache, group by group of positions.
 
-Keys and values are read where they lie, 64 positions of all heads at a time, or copied, 64 of a
-head; what is added up, and in which order, is the same (``tiles``). The loops use addresses:
-passing an array costs more than some of the tiles.
+Keys and values are read where they lie, 16 to 64 positions of all heads at a time, or copied, 64 of
+a head; what is added up, and in which order, is the same (``tiles``). The loops use addresses, in
+int64 (numba makes a float of one in uint64): passing an array costs more than some of the tiles.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def score_all(
     asked_at, query_head, query_pitch = queries.ctypes.data, queries.strides[0], queries.strides[1]
     scores_at, score_head, score_pitch = scores.ctypes.data, scores.strides[0], scores.strides[1]
     places = np.empty(_GROUP + LANES, dtype=np.int64)
-    here = places.ctypes.data
+    here: Any = np.int64(places.ctypes.data)
     vectors = queries.shape[2] // numbers_of(queries[0, 0, 0])
     if queries.shape[2] != dim:
         copies = np.zeros((_GROUP, queries.shape[2]), dtype=queries.dtype)
@@ -235,7 +235,7 @@ def add_all(
     )  # fmt: skip
     sums_at, sum_head, sum_pitch = sums.ctypes.data, sums.strides[0], sums.strides[1]
     places = np.empty(_GROUP + LANES, dtype=np.int64)
-    here = places.ctypes.data
+    here: Any = np.int64(places.ctypes.data)
     if widened:
         wide = np.zeros((_GROUP, numbers), dtype=np.float32)
         for h in range(heads):

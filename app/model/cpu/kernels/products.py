@@ -141,7 +141,7 @@ def multiply_item(job: Any, swiglu: bool, item: int) -> None:
             _finish(sums[row].ctypes.data, residual, job.out + offset)
         else:
             room = np.zeros(WIDTH, dtype=np.uint16)
-            place = room.ctypes.data
+            place = np.int64(room.ctypes.data)
             if residual:
                 room[:width] = tensor(residual, (width,))
             _finish(sums[row].ctypes.data, place if residual else 0, place)
