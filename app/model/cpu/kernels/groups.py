@@ -25,7 +25,7 @@ from app.model.cpu.kernels.vectors import LANES
 from app.model.inputs import Ints
 
 _GROUP = 64
-"""Maximum positions of a group. With 16 the calls of the tiles take as long as their work."""
+"""Maximum positions of a group: a call of a tile takes those of a whole group."""
 _GROUP_BYTES = 24 << 10
 """Maximum bytes of a group of more than 16 positions: they are in the L1 cache for all heads."""
 
