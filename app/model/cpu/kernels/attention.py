@@ -16,6 +16,7 @@ import numpy as np
 
 from app.model.cpu.kernels.compiled import Floats, Rows, compiled, float_of_bits, narrow
 from app.model.cpu.kernels.groups import add_all, score_all
+from app.model.cpu.kernels.llvm import copy
 from app.model.cpu.kernels.tiles import ROWS, asked, cap, finish, numbers_of, soften
 from app.model.cpu.kernels.vectors import LANES
 from app.model.inputs import Ints
@@ -37,9 +38,9 @@ _LEAST = _f32(-126.0)
 
 @compiled()
 def write(rows: Rows, slots: Ints, pool: Rows) -> None:
-    """Put keys or values [T, Hk, D] into their slots of ``pool``."""
+    """Put keys or values [T, Hk, D], contiguous, into their slots of ``pool``."""
     for token in range(len(slots)):
-        pool[slots[token]] = rows[token]
+        copy(rows[token].ctypes.data, pool[slots[token]].ctypes.data, rows.strides[0])
 
 
 @compiled(reassociate=True)

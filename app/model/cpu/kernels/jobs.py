@@ -23,6 +23,7 @@ from app.model.cpu.kernels import team
 from app.model.cpu.kernels.attention import attend_item
 from app.model.cpu.kernels.by_row import rms_norm, sigmoid
 from app.model.cpu.kernels.compiled import address_of, compiled, narrow, widen
+from app.model.cpu.kernels.llvm import copy
 from app.model.cpu.kernels.panels import WIDTH
 from app.model.cpu.kernels.products import ROWS, multiply_item, round_item, weight_at
 from app.model.cpu.kernels.records import (
@@ -80,10 +81,10 @@ def _rope(step: Any, layer: Any, number: int, token: int) -> None:
             own[i + half] = narrow(b * widen(cos[i + half]) + a * widen(sin[i + half]), own[i])
     slot = memory(at(step.slots), (step.tokens,), np.int64)[token]
     pools = memory(at(step.pools + 16 * number), (2,), np.int64)
-    key_pool = tensor(pools[0] + 2 * slot * keys * dim, (keys, dim))
-    value_pool = tensor(pools[1] + 2 * slot * keys * dim, (keys, dim))
-    key_pool[:] = heads[queries : queries + keys]
-    value_pool[:] = heads[queries + keys : queries + 2 * keys]
+    size = 2 * keys * dim
+    begin = step.heads + 2 * (layer.width * token + queries * dim)
+    copy(begin, pools[0] + slot * size, size)
+    copy(begin + size, pools[1] + slot * size, size)
 
 
 @compiled()

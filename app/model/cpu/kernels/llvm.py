@@ -65,6 +65,16 @@ def emit_prefetch(builder: Any, place: Any) -> None:
     builder.call(function, [place, to_read, near, data])
 
 
+@of_integers(types.void)
+def copy(builder: Any, source: Any, target: Any, size: Any) -> None:
+    """Copy ``size`` bytes between addresses. numba's assignment to a slice compiles for long: its
+    error has texts of both shapes."""
+    kinds = [I8.as_pointer(), I8.as_pointer(), I64, ir.IntType(1)]
+    function = declare(builder, VOID, kinds, "llvm.memcpy.p0.p0.i64")
+    places = [pointer(builder, each, I8) for each in (target, source)]
+    builder.call(function, [*places, size, ir.IntType(1)(0)])
+
+
 def rounded(builder: Any, value: Any) -> Any:
     """A float32, or a vector of them, as words with its bfloat16 (ties to even) in the upper half,
     and anything in the lower one."""

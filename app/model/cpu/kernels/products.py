@@ -9,7 +9,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
 from app.model.cpu.kernels.compiled import compiled, widen
-from app.model.cpu.kernels.llvm import I64, VOID, declare, of_integers, pointer
+from app.model.cpu.kernels.llvm import I64, VOID, copy, declare, of_integers, pointer
 from app.model.cpu.kernels.panels import MOST_ROWS, WIDTH
 from app.model.cpu.kernels.records import WEIGHT, WIDENED, at, memory, tensor
 from app.model.cpu.kernels.rounded_rows import round_row
@@ -143,9 +143,9 @@ def multiply_item(job: Any, swiglu: bool, item: int) -> None:
             room = np.zeros(WIDTH, dtype=np.uint16)
             place = np.int64(room.ctypes.data)
             if residual:
-                room[:width] = tensor(residual, (width,))
+                copy(residual, place, 2 * width)
             _finish(sums[row].ctypes.data, place if residual else 0, place)
-            tensor(job.out + offset, (width,))[:] = room[:width]
+            copy(place, job.out + offset, 2 * width)
 
 
 @compiled()

@@ -221,9 +221,11 @@ def _read_rows(words: Any, heads: Any, ids: Any, bits: int, group: int, out: Any
         panel, row = ids[place] // WIDTH, ids[place] % WIDTH
         if not 0 <= panel < len(words):
             raise IndexError("an id is out of range of the weight")
-        own_words[:] = words[panel, :, :, row]
-        for head in range(len(own_heads)):
-            own_heads[head] = heads[panel, :, head, row]
+        for own_group in range(groups):
+            for word in range(words.shape[2]):
+                own_words[own_group, word] = words[panel, own_group, word, row]
+            for head in range(len(own_heads)):
+                own_heads[head, own_group] = heads[panel, own_group, head, row]
         _widen_rows(codes, scales, minima, first, bits, group, out[place : place + 1])
 
 

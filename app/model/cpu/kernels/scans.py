@@ -17,6 +17,7 @@ import numpy as np
 from app.model.cpu.kernels.attention import LOG2_E, exp2
 from app.model.cpu.kernels.by_row import silu as silu_of
 from app.model.cpu.kernels.compiled import Floats, Rows, compiled, narrow, widen
+from app.model.cpu.kernels.llvm import copy
 from app.model.inputs import Ints
 
 _f32: Any = np.float32
@@ -142,7 +143,8 @@ def delta_item(
                     )  # fmt: skip
                     if saved:
                         if row + 1 < end_row:
-                            states[save_slots[place], head, part] = after
+                            saved_part = states[save_slots[place], head, part]
+                            copy(after.ctypes.data, saved_part.ctypes.data, after.nbytes)
                         place += 1
             next_save = place
 
@@ -160,7 +162,7 @@ def mamba2_item(
     state = np.empty((dims, size), dtype=np.float32)
     b, c = np.empty(size, dtype=np.float32), np.empty(size, dtype=np.float32)
     for head in range(first_head, end_head):
-        state[:] = states[read_slot, head]
+        copy(states[read_slot, head].ctypes.data, state.ctypes.data, state.nbytes)
         place = save
         for row in range(first_row, end_row):
             own_write, own_read = write[row, head // group], read[row, head // group]
@@ -177,7 +179,7 @@ def mamba2_item(
                     total += own[j] * c[j]
                 out[row, head, i] = total + skip[head] * value
             if place < last_save and save_rows[place] == row + 1:
-                states[save_slots[place], head] = state
+                copy(state.ctypes.data, states[save_slots[place], head].ctypes.data, state.nbytes)
                 place += 1
 
 
@@ -192,7 +194,7 @@ def mamba1_item(
     size = decay.shape[1]
     count = end_channel - first_channel
     state = np.empty((count, size), dtype=np.float32)
-    state[:] = states[read_slot, first_channel:end_channel]
+    copy(states[read_slot, first_channel].ctypes.data, state.ctypes.data, state.nbytes)
     b, c = np.empty(size, dtype=np.float32), np.empty(size, dtype=np.float32)
     for row in range(first_row, end_row):
         for j in range(size):
@@ -207,7 +209,8 @@ def mamba1_item(
                 total += own[j] * c[j]
             out[row, channel] = total
         if save < last_save and save_rows[save] == row + 1:
-            states[save_slots[save], first_channel:end_channel] = state
+            saved = states[save_slots[save], first_channel]
+            copy(state.ctypes.data, saved.ctypes.data, state.nbytes)
             save += 1
 
 
@@ -227,10 +230,12 @@ def convolve_item(
     count = end_channel - first_channel
     channels = slice(first_channel, end_channel)
     before = np.empty((kept, count), dtype=x.dtype)
-    before[:] = states[read_slot, :, channels]
+    for k in range(kept):
+        old = states[read_slot, k, channels]
+        copy(old.ctypes.data, before[k].ctypes.data, count * old.itemsize)
     sums = np.empty(count, dtype=np.float32)
     for row in range(first_row, end_row):
-        sums[:] = bias[channels]
+        copy(bias[channels].ctypes.data, sums.ctypes.data, sums.nbytes)
         for k in range(kept + 1):
             source = row - kept + k
             factors = weight[k, channels]
@@ -253,5 +258,6 @@ def convolve_item(
                     if source >= first_row
                     else before[kept + source - first_row]
                 )
-                states[save_slots[save], k, channels] = values
+                saved = states[save_slots[save], k, channels]
+                copy(values.ctypes.data, saved.ctypes.data, count * values.itemsize)
             save += 1
