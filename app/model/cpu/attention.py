@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,9 @@ from torch import Tensor
 
 from app.model.adapters.targets import AdapterRows, adapter_rows
 from app.model.cpu.kernels import attention as kernels
-from app.model.cpu.kernels.compiled import Floats, Rows, as_numpy, spreading
+from app.model.cpu.kernels import tiles
+from app.model.cpu.kernels.compiled import as_numpy, spreading
+from app.model.cpu.kernels.records import ATTENTION, share
 from app.model.inputs import Ints, SpanLayout, StepArrays, depths_of
 from app.model.kv_storage import KvStorage
 from app.model.layers.attention import AttentionOptions
@@ -112,10 +115,10 @@ class CpuAttention:
     ) -> Tensor:
         keys, values = self.storage.keys[layer], self.storage.values[layer]
         group = self.storage.group_of[layer]
-        kernels.write(_by_token(key), self.slots[group], as_numpy(keys))
+        self._write(key, keys, group)
         if options.latent is not None:
             return self._attend_latents(layer, query, options, options.latent)
-        kernels.write(_by_token(value), self.slots[group], as_numpy(values))
+        self._write(value, values, group)
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
         if len(self.short.spans):
             later = self.later[group]
@@ -138,16 +141,56 @@ class CpuAttention:
         ``later`` are ``StepImages.ends`` of the rows of ``query``, or of no length.
         """
         keys, group = self.storage.keys[layer], self.storage.group_of[layer]
+        rows, pool = _by_token(query), as_numpy(keys)
+        number: Any = pool.dtype.type
+        slopes = _NO_HEADS if options.slopes is None else options.slopes.float().numpy()
+        if options.near is not None:
+            slopes = options.near.float().numpy().reshape(-1)
+        sinks = None if options.sinks is None else options.sinks.float()
         work = self.short.positions * query.shape[0] * query.shape[2]
         with spreading(work > _SPREAD_WORK) as threads:
-            kernels.attend(
-                _by_token(query), as_numpy(keys), as_numpy(values),
-                spans, later, self.short.blocks[group], self.short.block_size,
-                min(threads, keys.shape[1]), threads > 1,
-                options.scale, options.window or 0, options.chunked, options.softcap or 0.0,
-                _by_head(options.sinks), *_by_distance(options),
-                as_numpy(out),
-            )  # fmt: skip
+            chunks = min(threads, keys.shape[1])
+            fields = {
+                "tiles": tiles.entry(number),
+                "float_tiles": tiles.entry(np.float32),
+                "size": pool.itemsize,
+                "asked": 2 if keys.dtype == torch.bfloat16 else 4,
+                "query": rows.data_ptr(),
+                "query_pitch": rows[0].nbytes,
+                "heads": rows.shape[1],
+                "kv_heads": keys.shape[1],
+                "dim": rows.shape[2],
+                "keys": keys.data_ptr(),
+                "values": values.data_ptr(),
+                "slot_bytes": keys[0].nbytes,
+                "value_slot_bytes": values[0].nbytes,
+                "value_dim": out.shape[2],
+                "out": out.data_ptr(),
+                "spans": spans.ctypes.data,
+                "span_count": len(spans),
+                "blocks": self.short.blocks[group].ctypes.data,
+                "block_size": self.short.block_size,
+                "later": later.ctypes.data,
+                "later_count": len(later),
+                "chunks": chunks,
+                "window": options.window or 0,
+                "chunked": options.chunked,
+                "sinks": 0 if sinks is None else sinks.data_ptr(),
+                "slopes": slopes.ctypes.data,
+                "slope_count": len(slopes),
+                "extent": 0 if options.near is None else options.near.shape[2],
+                "scale": options.scale,
+                "softcap": options.softcap or 0.0,
+            }
+            call = np.zeros(1, dtype=ATTENTION)
+            for name, value in fields.items():
+                call[name] = value
+            share(kernels.entry(), call.ctypes.data, len(spans) * chunks, threads > 1)
+
+    def _write(self, rows: Tensor, pool: Tensor, group: int) -> None:
+        """Put keys or values [Hk, T, D] into the slots of the step's tokens."""
+        rows = _by_token(rows)
+        kernels.write(rows.data_ptr(), self.slots[group], pool.data_ptr(), pool[0].nbytes)
 
     def _attend_latents(
         self, layer: int, query: Tensor, options: AttentionOptions, heads: LatentHeads
@@ -213,20 +256,9 @@ class CpuAttention:
         return spans
 
 
-def _by_head(values: Tensor | None) -> Floats:
-    return _NO_HEADS if values is None else as_numpy(values.float())
-
-
-def _by_distance(options: AttentionOptions) -> tuple[Floats, int]:
-    """Slopes and 0, or the biases by distance, flat, and their number of distances."""
-    if options.near is None:
-        return _by_head(options.slopes), 0
-    return as_numpy(options.near.float().flatten()), options.near.shape[2]
-
-
-def _by_token(rows: Tensor) -> Rows:
+def _by_token(rows: Tensor) -> Tensor:
     """[heads, T, D] as the loops take it: [T, heads, D] without gaps, as most models have it."""
-    return as_numpy(rows.transpose(0, 1).contiguous())
+    return rows.transpose(0, 1).contiguous()
 
 
 def _by_slot(

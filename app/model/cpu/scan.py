@@ -10,7 +10,8 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from app.model.cpu.kernels.compiled import as_numpy, spreading
-from app.model.cpu.kernels.scan_calls import CALL, address_of_scan, share
+from app.model.cpu.kernels.records import share
+from app.model.cpu.kernels.scan_calls import CALL, address_of_scan
 from app.model.inputs import StateArrays, StepArrays
 from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
 from app.model.state_storage import StateStorage

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.kernels import jobs, records, team
+from app.model.cpu.kernels import attention as kernels
+from app.model.cpu.kernels import jobs, records, team, tiles
 from app.model.cpu.scan import CpuScan
 from app.model.inputs import Ints
 
@@ -48,6 +49,13 @@ class Workspace:
 
     def __init__(self, workers: CpuTeam) -> None:
         self._team = workers
+        self._attention = np.zeros(1, dtype=records.ATTENTION)
+        own: Any = np.uint16  # bfloat16
+        self._attention["tiles"] = tiles.entry(own)
+        self._attention["float_tiles"] = tiles.entry(np.float32)
+        self._attention["size"] = self._attention["asked"] = 2
+        workers.steps["attend"] = kernels.entry()
+        workers.steps["attention"] = self._attention.ctypes.data
         self._size = 0
         self._buffers: dict[str, Tensor] = {}
         self._group = -1
@@ -114,7 +122,6 @@ class Workspace:
         step["slots"] = attention.slots[group].ctypes.data
         step["blocks"] = attention.short.blocks[group].ctypes.data
         step["later"], step["later_count"] = later.ctypes.data, len(later)
-        step["pool_slots"] = attention.storage.pool_slots(group)
 
     def _make_room(self, tokens: int) -> None:
         self._team.reserve(tokens * self.rounded_bytes)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from app.model.cpu.kernels.compiled import Floats, Rows, compiled, float_of_bits, narrow
-from app.model.cpu.kernels.groups import add_all, score_all
+from app.model.cpu.kernels.compiled import Floats, address_of, compiled, float_of_bits
+from app.model.cpu.kernels.groups import VECTOR, add_all, ask_row, score_all
 from app.model.cpu.kernels.llvm import copy
-from app.model.cpu.kernels.tiles import ROWS, asked, cap, finish, numbers_of, soften
+from app.model.cpu.kernels.records import ATTENTION, at, memory
+from app.model.cpu.kernels.tiles import FINISH, NARROW, ROWS, cap, soften, tile
 from app.model.cpu.kernels.vectors import LANES
 from app.model.inputs import Ints
 
@@ -37,10 +37,10 @@ _LEAST = _f32(-126.0)
 
 
 @compiled()
-def write(rows: Rows, slots: Ints, pool: Rows) -> None:
-    """Put keys or values [T, Hk, D], contiguous, into their slots of ``pool``."""
+def write(rows: int, slots: Ints, pool: int, size: int) -> None:
+    """Put keys or values of ``size`` bytes each at an address into their slots of the pool."""
     for token in range(len(slots)):
-        copy(rows[token].ctypes.data, pool[slots[token]].ctypes.data, rows.strides[0])
+        copy(rows + token * size, pool + slots[token] * size, size)
 
 
 @compiled(reassociate=True)
@@ -70,138 +70,98 @@ def _first_seen(position: int, window: int, chunked: bool) -> int:
 
 @compiled()
 def _weigh(
-    scores: Floats, firsts: Ints, ends: Ints, base: int, row: int, repeats: int, query_heads: int,
-    head: int, softcap: float, sinks: Floats, slopes: Floats, extent: int, shares: Floats,
+    call: Any, scores: Floats, firsts: Ints, ends: Ints, base: int, row: int, head: int,
+    shares: Floats,
 ) -> None:  # fmt: skip
     """Convert scores to weights, see ``soften``; ``shares``: the factors that normalise them."""
+    repeats, extent = call.heads // call.kv_heads, call.extent
+    sinks = memory(at(call.sinks), (call.heads,), _f32)
+    slopes = memory(at(call.slopes), (call.slope_count,), _f32)
     for h in range(len(scores)):
         for r in range(scores.shape[1]):
             query_head, own = (head + h) * repeats + r % repeats, scores[h, r]
             first, end = firsts[r] - base, ends[r] - base
             if extent:
-                place = ((row + r // repeats) * query_heads + query_head) * extent
+                place = ((row + r // repeats) * call.heads + query_head) * extent
                 for i in range(max(first, end - extent), end):
                     own[i] += slopes[place + end - 1 - i]
             elif len(slopes):
                 for i in range(first, end):
                     own[i] -= slopes[query_head] * _f32(end - 1 - i)
-            if softcap > 0.0:
-                cap(own.ctypes.data, first, end, _f32(softcap))
-            sink = sinks[query_head] if len(sinks) else _f32(-np.inf)
+            if call.softcap > 0.0:
+                cap(own.ctypes.data, first, end, _f32(call.softcap))
+            sink = sinks[query_head] if call.sinks else _f32(-np.inf)
             shares[h, r] = soften(own.ctypes.data, first, end, sink)
 
 
 @compiled()
 def _attend_rows(
-    query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
-    row: int, length: int, start: int, later: Ints, head: int, heads: int,
-    scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
-    extent: int, out: Rows,
-) -> None:  # fmt: skip
+    call: Any, blocks: int, later: Ints, row: int, length: int, start: int, head: int, heads: int
+) -> None:
     """Some tokens of a span and ``heads`` key heads: token by token, each with its query heads."""
-    repeats = query.shape[1] // keys.shape[1]
-    rows, out_dim = repeats * length, out.shape[2]
-    unit = numbers_of(keys[0, 0, 0])
+    repeats = call.heads // call.kv_heads
+    rows, unit = repeats * length, VECTOR // call.asked
     firsts, ends = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
     for r in range(rows):
         position = start + r // repeats
-        firsts[r], ends[r] = _first_seen(position, window, chunked), position + 1
-    base = firsts[0] - firsts[0] % LANES
-    if len(later):
-        for r in range(rows):
+        firsts[r], ends[r] = _first_seen(position, call.window, call.chunked), position + 1
+        if len(later):
             ends[r] = max(ends[r], later[row + r // repeats])
+    base = firsts[0] - firsts[0] % LANES
 
-    number = np.full(1, asked(query[0, 0, 0]))
-    width = -(-query.shape[2] // unit) * unit
-    queries = np.zeros((heads, rows, width), dtype=number.dtype)
+    size = -(-call.dim // unit) * VECTOR
+    queries = np.zeros((heads, rows, size), dtype=np.uint8)
     for h in range(heads):
         for r in range(rows):
-            own = query[row + r // repeats, (head + h) * repeats + r % repeats]
-            for i in range(len(own)):
-                queries[h, r, i] = asked(own[i])
+            query_head = (head + h) * repeats + r % repeats
+            place = call.query + (row + r // repeats) * call.query_pitch
+            place += query_head * call.dim * call.size
+            ask_row(call, place, queries[h, r].ctypes.data)
     # An odd number of cache lines: neighbouring rows are not all in one cache set.
     groups = -(-(ends[-1] - base) // LANES) | 1
     scores = np.empty((heads, rows, groups * LANES), dtype=np.float32)
-    score_all(queries, keys, blocks, size, firsts[0], ends, base, head, scale, scores)
+    score_all(call, blocks, queries, firsts[0], ends, base, head, scores)
     shares = np.empty((heads, rows), dtype=np.float32)
-    _weigh(
-        scores, firsts, ends, base, row, repeats, query.shape[1], head, softcap, sinks, slopes,
-        extent, shares,
-    )  # fmt: skip
+    _weigh(call, scores, firsts, ends, base, row, head, shares)
 
-    sums = np.zeros((heads, rows, -(-out_dim // unit) * unit), dtype=np.float32)
-    widened = rows > _FEW_ROWS or sums.shape[2] != out_dim
-    add_all(scores, values, blocks, size, firsts, ends, base, head, out_dim, widened, sums)
+    dim = call.value_dim
+    sums = np.zeros((heads, rows, -(-dim // unit) * unit), dtype=np.float32)
+    widened = rows > _FEW_ROWS or sums.shape[2] != dim
+    add_all(call, scores, blocks, firsts, ends, base, head, widened, sums)
     for h in range(heads):
         for r in range(rows):
-            result = out[row + r // repeats, (head + h) * repeats + r % repeats]
-            share, own = shares[h, r], sums[h, r]
-            if widened:
-                for i in range(out_dim):
-                    result[i] = narrow(own[i] * share, result[i])
-            else:
-                vectors = out_dim // unit
-                finish(result[0], own.ctypes.data, vectors, share, result.ctypes.data)
+            query_head = (row + r // repeats) * call.heads + (head + h) * repeats + r % repeats
+            tile(
+                call.tiles, NARROW if widened else FINISH, 0, sums[h, r].ctypes.data, 0, 0, 0, 0,
+                dim if widened else dim // unit, 0,
+                call.out + query_head * dim * call.size, 0, shares[h, r],
+            )  # fmt: skip
 
 
-@compiled()
-def attend_item(
-    query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
-    row: int, length: int, start: int, later: Ints, head: int, heads: int,
-    scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
-    extent: int, out: Rows,
-) -> None:  # fmt: skip
-    """One span and ``heads`` key heads from ``head`` on."""
-    repeats = query.shape[1] // keys.shape[1]
+def _attend(record: int, item: int) -> None:
+    """One item of an ``ATTENTION`` record: a span and some of its key heads."""
+    call = memory(at(record), (1,), ATTENTION)[0]
+    chunk, place = item // call.span_count, item % call.span_count
+    row, length, start, begin = memory(at(call.spans), (call.span_count, 4), np.int64)[place]
+    later = memory(at(call.later), (call.later_count,), np.int64)
+    head = call.kv_heads * chunk // call.chunks
+    heads = call.kv_heads * (chunk + 1) // call.chunks - head
+    repeats = call.heads // call.kv_heads
     together, tokens = heads, length
     if repeats * length > _FEW_ROWS:
         together = 1
         end = max(start + length, later[row + length - 1]) if len(later) else start + length
-        seen = end - _first_seen(start, window, chunked)
+        seen = end - _first_seen(start, call.window, call.chunked)
         most = min(max(_SCORES // seen, ROWS), _MOST_ROWS)
         tokens = max(1, most // repeats)
     for first in range(0, heads, together):
-        for begin in range(0, length, tokens):
+        for done in range(0, length, tokens):
             _attend_rows(
-                query, keys, values, blocks, size,
-                row + begin, min(tokens, length - begin), start + begin, later,
-                head + first, together,
-                scale, window, chunked, softcap, sinks, slopes, extent, out,
+                call, call.blocks + 8 * begin, later,
+                row + done, min(tokens, length - done), start + done, head + first, together,
             )  # fmt: skip
 
 
-@compiled(parallel=True)
-def attend(
-    query: Rows, keys: Rows, values: Rows, spans: Ints, later: Ints, blocks: Ints, size: int,
-    chunks: int, parallel: bool,
-    scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
-    extent: int, out: Rows,
-) -> None:  # fmt: skip
-    """Attend for the spans [n, 4]: row, tokens, first position, and where its ``blocks`` begin.
-
-    ``query`` [T, Hq, D] over the pools ``keys`` and ``values`` [slots, Hk, D] into ``out``
-    [T, Hq, Dv]. ``later`` are ``StepImages.ends``; of no length they stand for none, and so do
-    ``sinks`` and ``slopes``, and ``window`` and ``softcap`` 0. With ``extent`` E the slopes are
-    ``AttentionOptions.near`` instead, [T * Hq * E]: what is added to a token's scores by distance.
-    The key heads are cut into ``chunks``; ``parallel`` shares the items out among numba's threads.
-    """
-    total = keys.shape[1]
-    count = len(spans)
-    if parallel:
-        for item in numba.prange(count * chunks):
-            chunk, number = item // count, item % count
-            head = total * chunk // chunks
-            heads = total * (chunk + 1) // chunks - head
-            row, length, start, begin = spans[number]
-            attend_item(
-                query, keys, values, blocks[begin:], size, row, length, start, later, head, heads,
-                scale, window, chunked, softcap, sinks, slopes, extent, out,
-            )  # fmt: skip
-    else:
-        first: Any = np.int64(0)  # a literal would be a type of its own, compiled once more
-        for number in range(count):
-            row, length, start, begin = spans[number]
-            attend_item(
-                query, keys, values, blocks[begin:], size, row, length, start, later, first, total,
-                scale, window, chunked, softcap, sinks, slopes, extent, out,
-            )  # fmt: skip
+def entry() -> int:
+    """The address of the function that does an item of an ``ATTENTION`` record."""
+    return address_of(_attend, "void(int64, int64)")

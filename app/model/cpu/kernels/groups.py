@@ -2,7 +2,8 @@
 
 Keys and values are read where they lie, 16 to 64 positions of all heads at a time, or copied, 64 of
 a head; what is added up, and in which order, is the same (``tiles``). The loops use addresses, in
-int64 (numba makes a float of one in uint64): passing an array costs more than some of the tiles.
+int64 (numba makes a float of one in uint64), and functions by their address: so they are compiled
+once for all types of numbers. An array exists no longer than numba sees its name in use.
 """
 
 from __future__ import annotations
@@ -11,18 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from app.model.cpu.kernels.compiled import Floats, Rows, compiled, narrow, widen
+from app.model.cpu.kernels.compiled import Floats, compiled
+from app.model.cpu.kernels.llvm import copy
 from app.model.cpu.kernels.records import at, memory
-from app.model.cpu.kernels.tiles import (
-    ROWS,
-    WIDE,
-    add_tile,
-    add_wide_tile,
-    numbers_of,
-    score_tile,
-)
+from app.model.cpu.kernels.tiles import ADD, ADD_WIDE, ROWS, SCORE, WIDE, WIDEN, tile
 from app.model.cpu.kernels.vectors import LANES
 from app.model.inputs import Ints
+
+VECTOR = 64
+"""Bytes of a vector of queries: 32 bfloat16 or 16 float32."""
 
 _GROUP = 64
 """Maximum positions of a group: a call of a tile takes those of a whole group."""
@@ -30,20 +28,23 @@ _GROUP_BYTES = 24 << 10
 """Maximum bytes of a group of more than 16 positions: they are in the L1 cache for all heads."""
 
 _f32: Any = np.float32
+_NONE = _f32(0.0)
+_i64: Any = np.int64  # a function would be compiled once more for a literal
+_NOTHING, _ONE, _FLOATS, _WHOLE = map(_i64, (0, 1, LANES, _GROUP))
 
 
 @compiled()
 def _find(
-    pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, places: Ints
+    pool: int, pitch: int, blocks: int, size: int, group: int, first: int, end: int, places: Ints
 ) -> None:
     """Write the addresses of positions from ``group`` on to ``places``: up to ``end`` and, to fetch
     them meanwhile, two vectors more. Positions outside of ``first`` to ``end``, which may be
     uninitialised, get the address of the nearest inside."""
-    begin, pitch = pool.ctypes.data, pool.strides[0]
+    ids = memory(at(blocks), ((end + size - 1) // size,), np.int64)
     position = min(max(group, first), end - 1)
     block, place = position // size, position % size  # once: a division takes tens of cycles
     for i in range(min(len(places), end - group + 2 * LANES)):
-        places[i] = begin + (blocks[block] * size + place) * pitch
+        places[i] = pool + (ids[block] * size + place) * pitch
         if first <= group + i < end - 1:
             place += 1
             if place == size:
@@ -51,27 +52,29 @@ def _find(
 
 
 @compiled()
-def _positions(pool: Rows, heads: int) -> int:
-    """Number of positions of a group."""
-    vectors = _GROUP_BYTES // (heads * pool.strides[1]) // LANES
-    return min(max(vectors, 1) * LANES, _GROUP)
+def _positions(size: int) -> int:
+    """Number of positions of a group, of ``size`` bytes each."""
+    return min(max(_GROUP_BYTES // size // LANES, 1) * LANES, _GROUP)
 
 
 @compiled()
-def _copy_group(pool: Rows, head: int, dim: int, places: Ints, count: int, out: Rows) -> None:
-    """Copy a head of the positions at ``places`` to ``out`` [count, D filled up], to its type, and
-    write the addresses there to ``places``."""
-    for i in range(min(count, len(out))):
-        row = memory(at(places[i] + head * pool.strides[1]), (dim,), pool.dtype)
-        own = out[i]
-        for j in range(dim):
-            own[j] = narrow(widen(row[j]), own[j])
-        places[i] = own.ctypes.data
+def widen_row(call: Any, row: int, count: int, out: int) -> None:
+    """``count`` numbers as float32 to ``out``."""
+    tile(call.tiles, WIDEN, 0, row, 0, 0, 0, 0, count, 0, out, 0, _NONE)
+
+
+@compiled()
+def ask_row(call: Any, row: int, out: int) -> None:
+    """The numbers of a query or key to ``out``, as ``tiles`` multiply them."""
+    if call.asked == call.size:
+        copy(row, out, call.dim * call.size)
+    else:
+        widen_row(call, row, call.dim, out)
 
 
 @compiled()
 def _score(
-    like: Any, vectors: int, heads: int, ends: Ints, group: int, most: int,
+    tiles: int, vectors: int, heads: int, ends: Ints, group: int, most: int,
     queries: int, query_head: int, query_pitch: int,
     places: int, ahead: int, offset: int, offset_head: int,
     scores: int, score_head: int, score_pitch: int, scale: float,
@@ -89,8 +92,8 @@ def _score(
         later, r = ahead, row
         while r < count:
             rows = min(ROWS, count - r)
-            score_tile(
-                like, rows, queries + h * query_head + r * query_pitch, query_pitch,
+            tile(
+                tiles, SCORE, rows, queries + h * query_head + r * query_pitch, query_pitch,
                 places, later, offset + h * offset_head, vectors,
                 min(ends[r + rows - 1] - group, most),
                 scores + h * score_head + r * score_pitch, score_pitch, _f32(scale),
@@ -100,45 +103,54 @@ def _score(
 
 @compiled()
 def score_all(
-    queries: Rows, keys: Rows, blocks: Ints, size: int, first: int, ends: Ints, base: int,
-    head: int, scale: float, scores: Floats,
+    call: Any, blocks: int, queries: Any, first: int, ends: Ints, base: int, head: int,
+    scores: Floats,
 ) -> None:  # fmt: skip
-    """Scores [heads, rows, positions from ``base`` on] of ``queries`` [heads, rows, D filled up].
+    """Scores [heads, rows, positions from ``base`` on] of ``queries`` [heads, rows, bytes].
 
     A row has those of all vectors with a position before its own of ``ends`` [rows].
     """
-    heads, dim, end = len(queries), keys.shape[2], ends[-1]
-    asked_at, query_head, query_pitch = queries.ctypes.data, queries.strides[0], queries.strides[1]
-    scores_at, score_head, score_pitch = scores.ctypes.data, scores.strides[0], scores.strides[1]
+    heads, end = len(scores), ends[-1]
+    asked: Any = np.int64(queries.ctypes.data)
+    query_head, query_pitch = queries.strides[0], queries.strides[1]
+    vectors = query_pitch // VECTOR
+    scores_at: Any = np.int64(scores.ctypes.data)
+    score_head, score_pitch = scores.strides[0], scores.strides[1]
+    size, pitch = call.block_size, call.slot_bytes
+    offset = pitch // call.kv_heads
     places = np.empty(_GROUP + LANES, dtype=np.int64)
     here: Any = np.int64(places.ctypes.data)
-    vectors = queries.shape[2] // numbers_of(queries[0, 0, 0])
-    if queries.shape[2] != dim:
-        copies = np.zeros((_GROUP, queries.shape[2]), dtype=queries.dtype)
+    if call.dim * call.asked != query_pitch:  # the last vector is not full
+        tiles = call.tiles if call.asked == call.size else call.float_tiles
+        copies = np.zeros((_GROUP, query_pitch), dtype=np.uint8)
         for h in range(heads):
             for group in range(base, end, _GROUP):
-                _find(keys, blocks, size, group, first, end, places)
-                _copy_group(keys, head + h, dim, places, end - group + LANES, copies)
+                _find(call.keys, pitch, blocks, size, group, first, end, places)
+                for i in range(min(_GROUP, end - group + LANES)):
+                    own = copies[i].ctypes.data
+                    ask_row(call, places[i] + (head + h) * offset, own)
+                    places[i] = own
                 _score(
-                    queries[0, 0, 0], vectors, 1, ends, group, _GROUP,
-                    asked_at + h * query_head, 0, query_pitch, here, here, 0, 0,
-                    scores_at + h * score_head + 4 * (group - base), 0, score_pitch, scale,
+                    tiles, vectors, _ONE, ends, group, _WHOLE,
+                    asked + h * query_head, _NOTHING, query_pitch, here, here, _NOTHING, _NOTHING,
+                    scores_at + h * score_head + 4 * (group - base), _NOTHING, score_pitch,
+                    call.scale,
                 )  # fmt: skip
         return
-    most = _positions(keys, heads)
+    most = _positions(heads * offset)
     for group in range(base, end, most):
-        _find(keys, blocks, size, group, first, end, places[: most + LANES])
+        _find(call.keys, pitch, blocks, size, group, first, end, places[: most + LANES])
         _score(
-            keys[0, 0, 0], vectors, heads, ends, group, most,
-            asked_at, query_head, query_pitch,
-            here, here + 8 * LANES, head * keys.strides[1], keys.strides[1],
-            scores_at + 4 * (group - base), score_head, score_pitch, scale,
+            call.tiles, vectors, heads, ends, group, most,
+            asked, query_head, query_pitch,
+            here, here + 8 * LANES, head * offset, offset,
+            scores_at + 4 * (group - base), score_head, score_pitch, call.scale,
         )  # fmt: skip
 
 
 @compiled()
 def _add(
-    like: Any, numbers: int, heads: int, row: int, end: int, positions: int,
+    tiles: int, unit: int, numbers: int, heads: int, row: int, end: int, positions: int,
     weights: int, weight_head: int, weight_pitch: int,
     places: int, ahead: int, offset: int, offset_head: int,
     sums: int, sum_head: int, sum_pitch: int,
@@ -146,11 +158,10 @@ def _add(
     """Add the values of some positions to the sums of rows ``row`` to ``end`` of each head.
 
     By addresses, as in ``_score``: ``weights`` and ``places`` are those of the first position, and
-    ``numbers`` are in a sum.
+    ``numbers`` are in a sum, ``unit`` in a vector.
     """
     if positions <= 0:
         return
-    unit = numbers_of(like)
     vectors, wide = numbers // unit, WIDE // unit
     for h in range(heads):
         later, r, own = ahead, row, offset + h * offset_head
@@ -159,24 +170,19 @@ def _add(
             weight = weights + h * weight_head + r * weight_pitch
             total = sums + h * sum_head + r * sum_pitch
             vector = 0
-            while vector + wide <= vectors:
-                add_wide_tile(
-                    like, rows, weight, weight_pitch, places, later, own, positions, vector, total,
-                    sum_pitch,
-                )  # fmt: skip
-                vector += wide
             while vector < vectors:
-                add_tile(
-                    like, rows, weight, weight_pitch, places, later, own, positions, vector, total,
-                    sum_pitch,
+                many = vector + wide <= vectors
+                tile(
+                    tiles, ADD_WIDE if many else ADD, rows, weight, weight_pitch,
+                    places, later, own, positions, vector, total, sum_pitch, _NONE,
                 )  # fmt: skip
-                vector += 1
+                vector += wide if many else 1
             later, r = places, r + rows
 
 
 @compiled()
 def _add_group(
-    like: Any, numbers: int, heads: int, firsts: Ints, ends: Ints,
+    tiles: int, unit: int, numbers: int, heads: int, firsts: Ints, ends: Ints,
     group: int, after: int, base: int,
     weights: int, weight_head: int, weight_pitch: int,
     places: int, ahead: int, offset: int, offset_head: int,
@@ -195,65 +201,62 @@ def _add_group(
             until = count  # all see all
         if first >= end:  # the last one may see what the first one does not, and none all of them
             first = end = min(ends[until - 1], after)
-        if first > group or end < after:
-            for own in range(row, until):
-                begin, stop = max(firsts[own], group), min(first, ends[own])
-                at = begin - group
+        apart = first > group or end < after
+        for part in range(3):  # positions before those, those, and positions after them
+            together = part == 1
+            for own in range(row, row + 1 if together else until if apart else row):
+                begin = first if together else max(firsts[own], end if part else group)
+                stop = end if together else min(ends[own], after if part else first)
+                ahead_of = 8 * (begin - group)
                 _add(
-                    like, numbers, heads, own, own + 1, stop - begin,
+                    tiles, unit, numbers, heads, own, until if together else own + 1, stop - begin,
                     weights + 4 * (begin - base), weight_head, weight_pitch,
-                    places + 8 * at, ahead + 8 * at, offset, offset_head, sums, sum_head, sum_pitch,
-                )  # fmt: skip
-        at = first - group
-        _add(
-            like, numbers, heads, row, until, end - first,
-            weights + 4 * (first - base), weight_head, weight_pitch,
-            places + 8 * at, ahead + 8 * at, offset, offset_head, sums, sum_head, sum_pitch,
-        )  # fmt: skip
-        if first > group or end < after:
-            for own in range(row, until):
-                begin, stop = max(end, firsts[own]), min(ends[own], after)
-                at = begin - group
-                _add(
-                    like, numbers, heads, own, own + 1, stop - begin,
-                    weights + 4 * (begin - base), weight_head, weight_pitch,
-                    places + 8 * at, ahead + 8 * at, offset, offset_head, sums, sum_head, sum_pitch,
+                    places + ahead_of, ahead + ahead_of, offset, offset_head,
+                    sums, sum_head, sum_pitch,
                 )  # fmt: skip
         row = until
 
 
 @compiled()
 def add_all(
-    weights: Floats, values: Rows, blocks: Ints, size: int, firsts: Ints, ends: Ints, base: int,
-    head: int, dim: int, widened: bool, sums: Floats,
+    call: Any, weights: Floats, blocks: int, firsts: Ints, ends: Ints, base: int,
+    head: int, widened: bool, sums: Floats,
 ) -> None:  # fmt: skip
     """Weighted sums of the values: [heads, rows, Dv padded]."""
     first, end = firsts[0], ends[-1]
     heads, numbers = len(sums), sums.shape[2]
-    weights_at, weight_head, weight_pitch = (
-        weights.ctypes.data, weights.strides[0], weights.strides[1]
-    )  # fmt: skip
-    sums_at, sum_head, sum_pitch = sums.ctypes.data, sums.strides[0], sums.strides[1]
+    weights_at: Any = np.int64(weights.ctypes.data)
+    weight_head, weight_pitch = weights.strides[0], weights.strides[1]
+    sums_at: Any = np.int64(sums.ctypes.data)
+    sum_head, sum_pitch = sums.strides[0], sums.strides[1]
+    size, pitch = call.block_size, call.value_slot_bytes
+    offset = pitch // call.kv_heads
     places = np.empty(_GROUP + LANES, dtype=np.int64)
     here: Any = np.int64(places.ctypes.data)
     if widened:
         wide = np.zeros((_GROUP, numbers), dtype=np.float32)
         for h in range(heads):
             for group in range(base, end, _GROUP):
-                _find(values, blocks, size, group, first, end, places)
-                _copy_group(values, head + h, dim, places, end - group, wide)
+                _find(call.values, pitch, blocks, size, group, first, end, places)
+                for i in range(min(_GROUP, end - group)):
+                    own = wide[i].ctypes.data
+                    widen_row(call, places[i] + (head + h) * offset, call.value_dim, own)
+                    places[i] = own
                 _add_group(
-                    _f32(0.0), numbers, 1, firsts, ends, group, group + _GROUP, base,
-                    weights_at + h * weight_head, 0, weight_pitch, here, here, 0, 0,
-                    sums_at + h * sum_head, 0, sum_pitch,
+                    call.float_tiles, _FLOATS, numbers, _ONE, firsts, ends,
+                    group, group + _GROUP, base,
+                    weights_at + h * weight_head, _NOTHING, weight_pitch,
+                    here, here, _NOTHING, _NOTHING,
+                    sums_at + h * sum_head, _NOTHING, sum_pitch,
                 )  # fmt: skip
         return
-    most = _positions(values, heads)
+    most = _positions(heads * offset)
     for group in range(base, end, most):
-        _find(values, blocks, size, group, first, end, places[: most + LANES])
+        _find(call.values, pitch, blocks, size, group, first, end, places[: most + LANES])
         _add_group(
-            values[0, 0, 0], numbers, heads, firsts, ends, group, group + most, base,
+            call.tiles, VECTOR // call.asked, numbers, heads, firsts, ends,
+            group, group + most, base,
             weights_at, weight_head, weight_pitch,
-            here, here + 8 * LANES, head * values.strides[1], values.strides[1],
+            here, here + 8 * LANES, head * offset, offset,
             sums_at, sum_head, sum_pitch,
         )  # fmt: skip

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from app.model.cpu.kernels import team
-from app.model.cpu.kernels.attention import attend_item
 from app.model.cpu.kernels.by_row import rms_norm, sigmoid
 from app.model.cpu.kernels.compiled import address_of, compiled, narrow, widen
 from app.model.cpu.kernels.llvm import copy
 from app.model.cpu.kernels.panels import WIDTH
 from app.model.cpu.kernels.products import ROWS, multiply_item, round_item, weight_at
 from app.model.cpu.kernels.records import (
+    ATTENTION,
     JOB,
     LAYER,
     STEP,
@@ -38,15 +38,15 @@ from app.model.cpu.kernels.records import (
     tensor,
 )
 
-PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND, _GATE = range(8)
+_i64: Any = np.int64  # the function would be compiled once more for a literal
+PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND, _GATE = map(_i64, range(8))
+_NOTHING, _ONE = map(_i64, range(2))
 _FEW_TOKENS = 8
 """Maximum tokens for which norms, RoPE and rounding run on one thread."""
 _FEW_SPANS = 4
 """Number of spans below which the heads of a span are shared by threads, too."""
 _EVEN_TOKENS = 8
 """Tokens a span above which heads are shared, too: a long prompt would keep threads waiting."""
-
-_NO_SINKS = np.empty(0, dtype=np.float32)
 
 
 @compiled()
@@ -88,30 +88,17 @@ def _rope(step: Any, layer: Any, number: int, token: int) -> None:
 
 
 @compiled()
-def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
-    """One short span and some of its key heads."""
-    chunk, place = item % chunks, item // chunks
-    queries, keys, dim = layer.heads, layer.kv_heads, layer.dim
-    shape = (step.tokens, layer.width // dim, dim)
-    asked = tensor(step.heads, shape)[:, :queries]
+def _describe_attention(step: Any, layer: Any, number: int, chunks: int) -> None:
+    call = memory(at(step.attention), (1,), ATTENTION)[0]
     pools = memory(at(step.pools + 16 * number), (2,), np.int64)
-    pool = (step.pool_slots, keys, dim)
-    spans = memory(at(step.spans), (step.span_count, 4), np.int64)
-    row, length, start, begin = spans[place]
-    later = memory(at(step.later), (step.later_count,), np.int64)
-    end = max(start + length, later[row + length - 1]) if step.later_count else start + length
-    count = (end + step.block_size - 1) // step.block_size
-    head = keys * chunk // chunks
-    attend_item(
-        asked,
-        tensor(pools[0], pool),
-        tensor(pools[1], pool),
-        memory(at(step.blocks + 8 * begin), (count,), np.int64),
-        step.block_size, row, length, start, later,
-        head, keys * (chunk + 1) // chunks - head,
-        layer.scale, layer.window, False, 0.0, _NO_SINKS, _NO_SINKS, 0,
-        tensor(step.attended, (step.tokens, queries, dim)),
-    )  # fmt: skip
+    call.query, call.query_pitch = step.heads, 2 * layer.width
+    call.heads, call.kv_heads, call.dim = layer.heads, layer.kv_heads, layer.dim
+    call.keys, call.values, call.value_dim = pools[0], pools[1], layer.dim
+    call.slot_bytes = call.value_slot_bytes = 2 * layer.kv_heads * layer.dim
+    call.spans, call.span_count, call.out = step.spans, step.span_count, step.attended
+    call.blocks, call.block_size = step.blocks, step.block_size
+    call.later, call.later_count = step.later, step.later_count
+    call.chunks, call.window, call.scale = chunks, layer.window, layer.scale
 
 
 @compiled(reassociate=True)
@@ -143,7 +130,7 @@ def _do_item(job_at: int, item: int) -> None:
     elif job.kind == _GATE:
         _gate(step, layer, item)
     else:
-        _attend(step, layer, job.layer, job.blocks, item)
+        run_item(step.attend, step.attention, item)
 
 
 def entry() -> int:
@@ -223,7 +210,7 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
     _by_token(board, jobs, _NORM, step.tokens)
     product(
         board, jobs, PRODUCT, step.tokens, step.normed,
-        layer.inputs, layer.input_parts, 0, step.heads, layer.width,
+        layer.inputs, layer.input_parts, _NOTHING, step.heads, layer.width,
     )  # fmt: skip
     spans = step.state_spans if layer.mixer else step.span_count
     if layer.mixer == 0:
@@ -234,6 +221,8 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
         own = job.run
         if layer.mixer:
             job.run = layer.mixer
+        else:
+            _describe_attention(step, layer, number, job.blocks)
         _share(board, jobs, spans * job.blocks, False)
         job.run = own
 
@@ -247,18 +236,18 @@ def second_half(board: team.Board, jobs: Records, number: int) -> None:
         _by_token(board, jobs, _GATE, step.tokens)
     product(
         board, jobs, PRODUCT, step.tokens, step.attended,
-        layer.out, 1, step.hidden, step.hidden, layer.hidden,
+        layer.out, _ONE, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
     _by_token(board, jobs, _MLP_NORM, step.tokens)
     if layer.gate_up == 0:
         return
     product(
         board, jobs, _SWIGLU, step.tokens, step.normed,
-        layer.gate_up, 1, 0, step.intermediate, layer.intermediate,
+        layer.gate_up, _ONE, _NOTHING, step.intermediate, layer.intermediate,
     )  # fmt: skip
     product(
         board, jobs, PRODUCT, step.tokens, step.intermediate,
-        layer.down, 1, step.hidden, step.hidden, layer.hidden,
+        layer.down, _ONE, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
 
 

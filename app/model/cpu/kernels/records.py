@@ -54,15 +54,33 @@ STEP = _record(
     "tokens", "hidden", "normed", "heads", "attended", "intermediate",
     "cos", "sin", "rotary_dim", "slots", "spans", "span_count", "blocks", "block_size",
     "later", "later_count",
-    "pools", "pool_slots",
+    "pools",
+    "attend", "attention",
     "state_spans", "rows", "reads", "save_starts", "save_rows", "save_slots",
     "state_pools", "state_slots", "convolved", "gates",
 )  # fmt: skip
 """Sizes, and the addresses of what a step is computed with. ``heads`` has what a mixer begins with,
 ``attended`` what it gives. ``rotary_dim`` is the width of ``cos``; ``later`` is
 ``StepImages.ends``, if there are any. ``pools`` has the addresses of keys and values of each
-layer, ``state_pools`` those of its convolution's and its scan's states. From ``rows`` to
+layer, ``attend`` and ``attention`` are those of ``attention.entry`` and of a record for it,
+``state_pools`` those of a layer's convolution's and its scan's states. From ``rows`` to
 ``save_slots`` are ``inputs.StateArrays``."""
+
+ATTENTION = _record(
+    "tiles", "float_tiles", "size", "asked", "query", "query_pitch", "heads", "kv_heads", "dim",
+    "keys", "values", "slot_bytes", "value_slot_bytes", "value_dim", "out",
+    "spans", "span_count", "blocks", "block_size", "later", "later_count", "chunks",
+    "window", "chunked", "sinks", "slopes", "slope_count", "extent",
+    floats=("scale", "softcap"),
+)  # fmt: skip
+"""Attention of some short spans, see ``attention``: addresses, bytes, counts and options.
+
+``tiles.entry`` of the cache's type and of float32; bytes of its numbers, and of those that queries
+are multiplied as. ``query`` [T, Hq, D], ``query_pitch`` bytes between tokens; pools of ``keys`` and
+``values`` [slots, Hk, D or more]; ``out`` [T, Hq, ``value_dim``]. ``spans`` [n, 4]: row, tokens,
+first position, and where their ``blocks`` begin. ``later`` are ``StepImages.ends``. The key heads
+are cut into ``chunks``. With ``extent`` E, ``slopes`` are ``AttentionOptions.near``
+[T * Hq * E]: numbers that are added to a token's scores by distance. 0 stands for none."""
 
 _numba: Any = numba
 memory: Any = _numba.carray
@@ -79,6 +97,20 @@ def run_item(builder: Any, function: Any, record: Any, item: Any) -> None:
     """Call the function at one address, which does an item of the record at another."""
     kind = ir.FunctionType(VOID, [I64, I64])
     builder.call(pointer(builder, function, kind), [record, item])
+
+
+@compiled(parallel=True)
+def share(function: int, record: int, items: int, parallel: bool) -> None:
+    """Do all items of the record at an address, see ``run_item``; ``parallel``: by numba's threads.
+
+    This loop takes numba seconds to compile, and is compiled once.
+    """
+    if parallel:
+        for item in numba.prange(items):
+            run_item(function, record, item)
+    else:
+        for item in range(items):
+            run_item(function, record, item)
 
 
 @compiled()

@@ -1,8 +1,7 @@
 """Calls of ``scans``: every span and some of its heads is an item, shared out among threads.
 
 A call is a record of numbers and addresses, and an item is done by a function that is known by its
-address alone: the loop that shares items out, which takes numba seconds to compile, is compiled
-once for all scans.
+address alone, see ``records.share``.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
 from app.model.cpu.kernels import scans
 from app.model.cpu.kernels.compiled import address_of, compiled
-from app.model.cpu.kernels.records import at, memory, run_item
+from app.model.cpu.kernels.records import at, memory
 
 CALL = np.dtype(
     [
@@ -33,17 +31,6 @@ CALL = np.dtype(
 
 _f32: Any = np.float32
 _i64: Any = np.int64
-
-
-@compiled(parallel=True)
-def share(function: int, call: int, items: int, parallel: bool) -> None:
-    """Have the function at an address do all items of a call; ``parallel``: by numba's threads."""
-    if parallel:
-        for item in numba.prange(items):
-            run_item(function, call, item)
-    else:
-        for item in range(items):
-            run_item(function, call, item)
 
 
 @compiled()

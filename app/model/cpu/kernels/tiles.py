@@ -12,13 +12,17 @@ Sums are float32, by ``fma``. Addresses, and pitches from row to row, are in byt
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
+from app.model.cpu.kernels.compiled import address_of, narrow, widen
 from app.model.cpu.kernels.llvm import FLOAT, I32, I64, VOID, declare, intrinsic, pointer
+from app.model.cpu.kernels.records import at, memory
 from app.model.cpu.kernels.vectors import (
     FLOATS,
     HALVES,
@@ -49,64 +53,48 @@ TOGETHER = 4
 WIDE = 64
 """Numbers of a value that are processed together, if it has so many."""
 
+SCORE, ADD, ADD_WIDE, FINISH, WIDEN, NARROW = range(6)
+
+_f32: Any = np.float32
 _NAMES = {types.uint16: "bfloat16", types.int16: "float16", types.float32: "float32"}
 """Names of number types, by the type in ``compiled.as_numpy``."""
 
 
 @intrinsic
-def numbers_of(_context: Any, like: Any) -> Any:
-    """Count of numbers in a vector of ``like``'s type: twice as many for bfloat16."""
-    count = numbers_in(like)
-    return types.int64(like), lambda *_: I64(count)
-
-
-@intrinsic
-def asked(_context: Any, number: Any) -> Any:
-    """A number as rows of queries have it: bfloat16 as it is, float16 as float32."""
-    if number != types.int16:
-        return number(number), lambda _, __, ___, arguments: arguments[0]
-
-    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), FLOAT)
-
-    return types.float32(number), emit
-
-
-@intrinsic
-def score_tile(
+def _score_tile(
     _context: Any, like: Any, rows: Any, query: Any, pitch: Any, keys: Any, ahead: Any,
     offset: Any, vectors: Any, count: Any, out: Any, out_pitch: Any, scale: Any,
 ) -> Any:  # fmt: skip
     """Scores of 1 to 4 rows with ``count`` keys, filled up to a multiple of 16, times ``scale``.
 
     ``keys`` has the addresses of keys of ``like``'s type, ``ahead`` those of keys to fetch
-    meanwhile, each plus ``offset``. Rows of ``query`` have the type of ``asked``; both are
-    ``vectors`` long, with ``numbers_of`` numbers each.
+    meanwhile, each plus ``offset``. Rows of ``query`` are bfloat16 if ``like`` is, else float32;
+    both are ``vectors`` long, with ``numbers_in`` numbers each.
     """
     given = [rows, query, pitch, keys, ahead, offset, vectors, count, out, out_pitch]
     return _tile("score", like, given, _score, scale=True)
 
 
 @intrinsic
-def add_tile(
+def _add_tile(
     _context: Any, like: Any, rows: Any, weights: Any, pitch: Any, values: Any, ahead: Any,
     offset: Any, count: Any, vector: Any, sums: Any, sums_pitch: Any,
 ) -> Any:  # fmt: skip
     """Add ``count`` values, from 1 on, to sums of 1 to 4 rows, by the weights of each row.
 
     Only the numbers of vector ``vector`` are added; sums of bfloat16 have the even numbers of a
-    vector, then the odd ones. The rest is as for ``score_tile``.
+    vector, then the odd ones. The rest is as for ``_score_tile``.
     """
     given = [rows, weights, pitch, values, ahead, offset, count, vector, sums, sums_pitch]
     return _tile("add", like, given, lambda *a: _add(*a, lines=1))
 
 
 @intrinsic
-def add_wide_tile(
+def _add_wide_tile(
     _context: Any, like: Any, rows: Any, weights: Any, pitch: Any, values: Any, ahead: Any,
     offset: Any, count: Any, vector: Any, sums: Any, sums_pitch: Any,
 ) -> Any:  # fmt: skip
-    """``add_tile`` for 64 numbers from ``vector`` on."""
+    """``_add_tile`` for 64 numbers from ``vector`` on."""
     given = [rows, weights, pitch, values, ahead, offset, count, vector, sums, sums_pitch]
     return _tile(
         "add_wide",
@@ -117,8 +105,8 @@ def add_wide_tile(
 
 
 @intrinsic
-def finish(_context: Any, like: Any, sums: Any, vectors: Any, share: Any, out: Any) -> Any:
-    """Write the sums of a row, as ``add_tile`` leaves them, times ``share`` to ``out``, as numbers
+def _finish(_context: Any, like: Any, sums: Any, vectors: Any, share: Any, out: Any) -> Any:
+    """Write the sums of a row, as ``_add_tile`` leaves them, times ``share`` to ``out``, as numbers
     of ``like``'s type."""
     if like not in _NAMES:
         return None
@@ -128,7 +116,7 @@ def finish(_context: Any, like: Any, sums: Any, vectors: Any, share: Any, out: A
         function = declare(builder, VOID, kinds, f"leapjson_finish_{_NAMES[like]}")
         if function.is_declaration:
             _define(function)
-            _finish(function, like)
+            _write_finish(function, like)
         builder.call(function, arguments[1:])
         return context.get_dummy_value()
 
@@ -156,6 +144,61 @@ def _tile(
         return context.get_dummy_value()
 
     return types.void(like, *[types.int64] * len(given), *[types.float32] * scale), emit
+
+
+@functools.cache
+def entry(number: Any) -> int:
+    """The address of the functions for rows of a type of ``compiled.as_numpy``, see ``tile``."""
+
+    def run(
+        what: int, rows: int, own: int, pitch: int, places: int, ahead: int, offset: int,
+        first: int, second: int, out: int, out_pitch: int, factor: float,
+    ) -> None:  # fmt: skip
+        like = number(0)
+        if what == SCORE:
+            _score_tile(
+                like, rows, own, pitch, places, ahead, offset, first, second, out, out_pitch, factor
+            )
+        elif what == ADD:
+            _add_tile(like, rows, own, pitch, places, ahead, offset, first, second, out, out_pitch)
+        elif what == ADD_WIDE:
+            _add_wide_tile(
+                like, rows, own, pitch, places, ahead, offset, first, second, out, out_pitch
+            )
+        elif what == FINISH:
+            _finish(like, own, first, factor, out)
+        elif what == WIDEN:
+            narrow_row, wide = memory(at(own), (first,), number), memory(at(out), (first,), _f32)
+            for i in range(first):
+                wide[i] = widen(narrow_row[i])
+        else:
+            wide, narrow_row = memory(at(own), (first,), _f32), memory(at(out), (first,), number)
+            for i in range(first):
+                narrow_row[i] = narrow(wide[i] * factor, like)
+
+    return address_of(run, "void(" + "int64, " * 11 + "float32)")
+
+
+@intrinsic
+def tile(
+    _context: Any, function: Any, what: Any, rows: Any, own: Any, pitch: Any, places: Any,
+    ahead: Any, offset: Any, first: Any, second: Any, out: Any, out_pitch: Any, factor: Any,
+) -> Any:  # fmt: skip
+    """Call ``function``, an ``entry``, to do what its first argument says:
+
+    - ``SCORE``, ``ADD`` and ``ADD_WIDE``: ``_score_tile``, ``_add_tile`` and ``_add_wide_tile``;
+    - ``FINISH``: ``_finish`` of the sums at ``own``, which are ``first`` vectors;
+    - ``WIDEN``: ``first`` numbers at ``own`` as float32 to ``out``;
+    - ``NARROW``: ``first`` float32 at ``own``, times ``factor``, to ``out``.
+    """
+    kinds = [I64] * 11 + [FLOAT]
+
+    def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        at, *rest = arguments
+        builder.call(pointer(builder, at, ir.FunctionType(VOID, kinds)), rest)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 12, types.float32), emit
 
 
 @intrinsic
@@ -279,7 +322,7 @@ def _add(function: Any, rows: int, like: Any, *, lines: int) -> None:
     builder.ret_void()
 
 
-def _finish(function: Any, like: Any) -> None:
+def _write_finish(function: Any, like: Any) -> None:
     sums, vectors, share, out = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     factor = spread(builder, share)
