@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +17,9 @@ from app.core.request import SamplingParams
 from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
 from app.model.cpu.kernels import sampling as kernels
 from app.model.cpu.kernels.compiled import as_numpy, spreading
+from app.model.cpu.kernels.records import share
 from app.model.cpu.kernels.sampling import Bits, Floats
-from app.model.cpu.kernels.scores import score_rows
+from app.model.cpu.kernels.scores import SETS, score_row
 from app.model.inputs import Ints
 from app.model.sampling import (
     full_mask,
@@ -47,27 +49,31 @@ class CpuSampler:
     def __init__(self, vocab_size: int) -> None:
         self._size = vocab_size
         self._everything = full_mask(vocab_size)
-        self._wide = np.empty((1, vocab_size), dtype=np.float32)
-        self._totals = np.empty((1, len(self._everything)), dtype=np.int64)
+        self._draws, self._sets = np.zeros(1, dtype=kernels.DRAWS), np.zeros(1, dtype=SETS)
+        self._draws["size"] = self._sets["size"] = vocab_size
+        self._draws["words"] = len(self._everything)
+        self._make_room(1)
         self._ids: Ints = np.empty(vocab_size, dtype=np.int64)
         self._weights: Ints = np.empty(vocab_size, dtype=np.int64)
         self._ranking = _Ranking(vocab_size)
 
     def warm_up(self, dtype: torch.dtype) -> None:
-        """Compile the loops for logits of that type now rather than in the first request.
-
-        Arrays that may be written and those that may not are compiled for separately.
-        """
-        frozen = full_mask(self._size)
-        frozen.flags.writeable = False
+        """Compile the loops for logits of that type now rather than in the first request."""
         narrow = SamplingParams(top_k=2, top_p=0.9, logprobs=1)
         biased = SamplingParams(logit_bias={0: 1.0})
-        params = (SamplingParams(), narrow, biased)
-        for mask in (frozen, None):
-            draws = [Draw(each, key=0, mask=mask) for each in params]
-            self.sample(torch.zeros(3, self._size, dtype=dtype), draws)
+        draws = [Draw(each, key=0) for each in (SamplingParams(), narrow, biased)]
+        self.sample(torch.zeros(3, self._size, dtype=dtype), draws)
         scored = Draw(SamplingParams(), key=0, scored=[np.zeros(1, dtype=np.int32)])
         self.sample(torch.zeros(1, self._size, dtype=dtype), [scored])
+
+    def _make_room(self, threads: int) -> None:
+        """Allocate scratch memory; it is kept, as fresh pages cost more than the loops."""
+        self._wide = np.empty((threads, self._size), dtype=np.float32)
+        self._totals = np.empty((threads, len(self._everything)), dtype=np.int64)
+        self._draws["wide"], self._draws["totals"] = (
+            self._wide.ctypes.data,
+            self._totals.ctypes.data,
+        )
 
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult:
         """See ``Sampler``."""
@@ -91,10 +97,11 @@ class CpuSampler:
         counts: Ints = np.cumsum([len(sets) for sets in scored.values()])
         out = np.empty(len(flat))
         with spreading(len(scored) > 1) as threads:
-            score_rows(
-                as_numpy(logits), self._size, np.array([*scored]), counts,
-                np.concatenate(flat, dtype=np.int64), np.cumsum([len(each) for each in flat]),
-                threads > 1, out,
+            _share(
+                score_row, self._sets, logits, len(scored), threads > 1,
+                rows=np.array([*scored]), sets=counts, count=len(scored), out=out,
+                ids=np.concatenate(flat, dtype=np.int64),
+                ends=np.cumsum([len(each) for each in flat]),
             )  # fmt: skip
         parts = np.split(out, counts[:-1])
         return {row: tuple(part.tolist()) for row, part in zip(scored, parts, strict=True)}
@@ -111,7 +118,8 @@ class CpuSampler:
         for index, draw in enumerate(draws):
             if draw is not None and index not in plain:
                 values: Floats = logits[index].float().numpy()
-                tokens[index] = self._draw_one(values, draw, self._mask(draw))
+                # A copy: the loops are compiled for masks that may be written.
+                tokens[index] = self._draw_one(values, draw, self._mask(draw).copy())
         return tokens
 
     def _mask(self, draw: Draw) -> Mask:
@@ -122,19 +130,14 @@ class CpuSampler:
         out: Ints = np.empty(len(draws), dtype=np.int64)
         much = len(draws) > 1 and int(np.count_nonzero(masks)) > _SPREAD_WORDS
         with spreading(much) as threads:
-            if threads > len(self._totals):  # kept, as fresh pages cost more than the loops
-                self._wide = np.empty((threads, self._size), dtype=np.float32)
-                self._totals = np.empty((threads, masks.shape[1]), dtype=np.int64)
-            kernels.draw_rows(
-                as_numpy(logits),
-                masks,
-                self._size,
-                np.array([sharpness(draw.params) for draw in draws]),
-                np.array([draw.key for draw in draws], dtype=np.uint64),
-                self._wide[:threads],
-                self._totals[:threads],
-                out,
-            )
+            if threads > len(self._totals):
+                self._make_room(threads)
+            _share(
+                kernels.draw_rows, self._draws, logits, threads, threads > 1,
+                masks=masks, rows=len(draws), threads=threads,
+                sharpness=np.array([sharpness(draw.params) for draw in draws]),
+                keys=np.array([draw.key for draw in draws], dtype=np.uint64), out=out,
+            )  # fmt: skip
         if out.min() < 0:
             raise ValueError("a mask allows no token")
         tokens: list[int] = out.tolist()
@@ -188,6 +191,22 @@ class CpuSampler:
 
     def _allowed(self, mask: Mask) -> Ints:
         return self._ids[: kernels.allowed_ids(mask, self._size, self._ids)]
+
+
+def _share(
+    function: Callable[[Any], int],
+    call: NDArray[Any],
+    logits: Tensor,
+    items: int,
+    parallel: bool,
+    **fields: NDArray[Any] | int,
+) -> None:
+    """Do the items of a record with these fields; arrays stand for their addresses."""
+    assert logits.stride(1) == 1, "the numbers of a row of logits lie together"
+    call["logits"], call["pitch"] = logits.data_ptr(), logits.stride(0) * logits.itemsize
+    for name, value in fields.items():
+        call[name] = value if isinstance(value, int) else value.ctypes.data
+    share(function(as_numpy(logits).dtype.type), call.ctypes.data, items, parallel)
 
 
 def _is_plain(params: SamplingParams) -> bool:

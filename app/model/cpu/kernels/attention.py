@@ -138,9 +138,9 @@ def _attend_rows(
             )  # fmt: skip
 
 
-def _attend(record: int, item: int) -> None:
+def _attend(call_at: int, item: int) -> None:
     """One item of an ``ATTENTION`` record: a span and some of its key heads."""
-    call = memory(at(record), (1,), ATTENTION)[0]
+    call = memory(at(call_at), (1,), ATTENTION)[0]
     chunk, place = item // call.span_count, item % call.span_count
     row, length, start, begin = memory(at(call.spans), (call.span_count, 4), np.int64)[place]
     later = memory(at(call.later), (call.later_count,), np.int64)

@@ -16,17 +16,18 @@ from app.model.cpu.kernels.llvm import I8, I64, VOID, of_integers, pointer
 Records = NDArray[Any]
 
 
-def _record(*names: str, floats: tuple[str, ...] = ()) -> np.dtype[Any]:
+def record(*names: str, floats: tuple[str, ...] = ()) -> np.dtype[Any]:
+    """The type of a record: integers and addresses, then floats."""
     return np.dtype([(name, np.int64) for name in names] + [(name, np.float64) for name in floats])
 
 
-JOB = _record(
+JOB = record(
     "run", "layers", "step", "rounded", "kind", "items", "layer", "rows", "blocks",
     "x", "weight", "residual", "out", "pitch",
 )  # fmt: skip
 """The function that does an item, the addresses of all layers, of the step and of memory for
 rounded rows, and the job: ``pitch`` is from row to row of ``out`` and ``residual``, in numbers."""
-WEIGHT = _record(
+WEIGHT = record(
     "multiply", "panels", "bias", "inputs", "outputs",
     "units", "unit_bytes", "input_bytes", "units_at_once", "rounds",
 )  # fmt: skip
@@ -36,7 +37,7 @@ all, to 8 bits, or to 16, which are two rows of 8; or ``WIDENED``."""
 WIDENED = -1
 """For ``rounds``: a row is copied as float32."""
 WEIGHT_BYTES = WEIGHT.itemsize
-LAYER = _record(
+LAYER = record(
     "hidden", "intermediate", "shifted", "norm", "mlp_norm", "gate_up", "down",
     "inputs", "input_parts", "width", "out", "mixed", "mixer",
     "heads", "kv_heads", "dim", "window", "q_norm", "k_norm", "gated",
@@ -50,7 +51,7 @@ all; as many records as kinds of panels, one behind the other. ``mixed`` numbers
 ``shifted``: norms multiply by 1 + their weight. ``mixer``: the address of a function that does an
 item of what lies between; 0: attention, with ``gated`` its queries' gates behind the values. From
 ``value_dim`` on they are the gated delta rule's, see ``delta_layer``."""
-STEP = _record(
+STEP = record(
     "tokens", "hidden", "normed", "heads", "attended", "intermediate",
     "cos", "sin", "rotary_dim", "slots", "spans", "span_count", "blocks", "block_size",
     "later", "later_count",
@@ -66,7 +67,7 @@ layer, ``attend`` and ``attention`` are those of ``attention.entry`` and of a re
 ``state_pools`` those of a layer's convolution's and its scan's states. From ``rows`` to
 ``save_slots`` are ``inputs.StateArrays``."""
 
-ATTENTION = _record(
+ATTENTION = record(
     "tiles", "float_tiles", "size", "asked", "query", "query_pitch", "heads", "kv_heads", "dim",
     "keys", "values", "slot_bytes", "value_slot_bytes", "value_dim", "out",
     "spans", "span_count", "blocks", "block_size", "later", "later_count", "chunks",
@@ -93,24 +94,24 @@ def at(builder: Any, address: Any) -> Any:
 
 
 @of_integers(types.void)
-def run_item(builder: Any, function: Any, record: Any, item: Any) -> None:
+def run_item(builder: Any, function: Any, call: Any, item: Any) -> None:
     """Call the function at one address, which does an item of the record at another."""
     kind = ir.FunctionType(VOID, [I64, I64])
-    builder.call(pointer(builder, function, kind), [record, item])
+    builder.call(pointer(builder, function, kind), [call, item])
 
 
 @compiled(parallel=True)
-def share(function: int, record: int, items: int, parallel: bool) -> None:
+def share(function: int, call: int, items: int, parallel: bool) -> None:
     """Do all items of the record at an address, see ``run_item``; ``parallel``: by numba's threads.
 
     This loop takes numba seconds to compile, and is compiled once.
     """
     if parallel:
         for item in numba.prange(items):
-            run_item(function, record, item)
+            run_item(function, call, item)
     else:
         for item in range(items):
-            run_item(function, record, item)
+            run_item(function, call, item)
 
 
 @compiled()

@@ -18,14 +18,15 @@ are packed as in ``app.core.constraint.Mask``.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.cpu.kernels.compiled import compiled, float_of_bits, widen
+from app.model.cpu.kernels.compiled import address_of, compiled, float_of_bits, widen
+from app.model.cpu.kernels.records import at, memory, record
 from app.model.inputs import Ints
 from app.model.sampling import (
     FIRST_TOKEN,
@@ -45,6 +46,16 @@ Doubles = NDArray[np.float64]
 BUCKETS = 1 << 16
 """Number of different upper halves of a float32."""
 
+DRAWS = record(
+    "logits", "pitch", "size", "masks", "words", "sharpness", "keys", "rows", "threads",
+    "wide", "totals", "out",
+)  # fmt: skip
+"""Rows of logits, ``pitch`` bytes apart, with what ``draw`` takes for each: [rows], masks [rows,
+words]. ``wide`` [threads, size] float32 and ``totals`` [threads, words] are scratch memory."""
+
+_f32: Any = np.float32
+_f64: Any = np.float64
+_i64: Any = np.int64
 _FULL = np.uint32(0xFFFFFFFF)
 _SCALE = float(1 << WEIGHT_BITS)
 _FIRST_TOKEN = np.uint64(FIRST_TOKEN)
@@ -239,28 +250,28 @@ def draw(
     return start + _race(weights, key, _FIRST_TOKEN + np.uint64(start))
 
 
-@compiled(parallel=True)
-def draw_rows(
-    logits: NDArray[Any], masks: Bits, size: int, sharpness: Doubles, keys: Keys,
-    scratch: Floats, totals: Ints, out: Ints,
-) -> None:  # fmt: skip
-    """``draw`` for each row of logits [R, width], of any width of float, and of masks [R, words].
+@functools.cache
+def draw_rows(number: Any) -> int:
+    """The address of the function that draws a thread's part of a ``DRAWS`` record's rows, for
+    ``records.share``; ``number`` is the type of logits in ``compiled.as_numpy``."""
 
-    ``scratch`` [threads, size] and ``totals`` [threads, words] are memory to work in; with more
-    than one thread numba's take part.
-    """
-    count, threads = len(out), len(totals)
-    if threads > 1:
-        for thread in numba.prange(threads):
-            own, words = scratch[thread], totals[thread]
-            for row in range(count * thread // threads, count * (thread + 1) // threads):
-                _widen_allowed(logits[row], masks[row], size, own)
-                out[row] = draw(own, masks[row], size, sharpness[row], keys[row], words)
-    else:
-        own, words = scratch[0], totals[0]
-        for row in range(count):
-            _widen_allowed(logits[row], masks[row], size, own)
-            out[row] = draw(own, masks[row], size, sharpness[row], keys[row], words)
+    def run(call_at: int, thread: int) -> None:
+        call = memory(at(call_at), (1,), DRAWS)[0]
+        size, words, rows = call.size, call.words, call.rows
+        wide = memory(at(call.wide + 4 * size * thread), (size,), _f32)
+        totals = memory(at(call.totals + 8 * words * thread), (words,), _i64)
+        keys = memory(at(call.keys), (rows,), np.uint64)
+        out, sharpness = (
+            memory(at(call.out), (rows,), _i64),
+            memory(at(call.sharpness), (rows,), _f64),
+        )
+        for row in range(rows * thread // call.threads, rows * (thread + 1) // call.threads):
+            logits = memory(at(call.logits + call.pitch * row), (size,), number)
+            mask = memory(at(call.masks + 4 * words * row), (words,), np.uint32)
+            _widen_allowed(logits, mask, size, wide)
+            out[row] = draw(wide, mask, size, sharpness[row], keys[row], totals)
+
+    return address_of(run, "void(int64, int64)")
 
 
 @compiled()

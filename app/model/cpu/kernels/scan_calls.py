@@ -14,17 +14,12 @@ import numpy as np
 
 from app.model.cpu.kernels import scans
 from app.model.cpu.kernels.compiled import address_of, compiled
-from app.model.cpu.kernels.records import at, memory
+from app.model.cpu.kernels.records import at, memory, record
 
-CALL = np.dtype(
-    [
-        (name, np.int64)
-        for name in (
-            "spans", "rows", "reads", "save_starts", "save_rows", "save_slots",
-            "chunks", "tokens", "slots", "states", "heads", "sources", "height", "width",
-            "extra", "x", "a", "b", "c", "d", "out",
-        )
-    ]
+CALL = record(
+    "spans", "rows", "reads", "save_starts", "save_rows", "save_slots",
+    "chunks", "tokens", "slots", "states", "heads", "sources", "height", "width",
+    "extra", "x", "a", "b", "c", "d", "out",
 )  # fmt: skip
 """Sizes, and the addresses of what a step reads and saves (see ``scans``), of the states
 [slots, heads, height, width], and of what is particular to a scan. ``heads`` are shared out."""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from app.model.cpu.kernels.attention import LOG2_E, exp2
-from app.model.cpu.kernels.compiled import compiled, widen
-from app.model.cpu.kernels.sampling import Doubles
-from app.model.inputs import Ints
+from app.model.cpu.kernels.compiled import address_of, compiled, widen
+from app.model.cpu.kernels.records import at, memory, record
+
+SETS = record("logits", "pitch", "size", "rows", "sets", "count", "ids", "ends", "out")
+"""Log-probabilities of sets of tokens, to ``out`` [S], among the first ``size`` tokens.
+
+``rows`` [count] of ``logits``, ``pitch`` bytes apart, have the sets up to ``sets`` [count], each
+from where the row before it ended; a set has the ``ids`` up to its own of ``ends`` [S]. Results
+are within 1e-6 of the exact ones."""
 
 _f32: Any = np.float32
+_f64: Any = np.float64
+_i64: Any = np.int64
 _TOGETHER = 1024
 """Weights added up in float32 before they go into a sum of float64."""
 
@@ -37,39 +45,30 @@ def _weight(row: NDArray[Any], begin: int, end: int, top: Any) -> Any:
     return total
 
 
-@compiled()
-def _score_row(
-    row: NDArray[Any], size: int, ids: Ints, ends: Ints, first: int, last: int, out: Doubles
-) -> None:
-    top = _greatest(row, size)
-    total = 0.0
-    for begin in range(0, size, _TOGETHER):
-        total += float(_weight(row, begin, min(size, begin + _TOGETHER), top))
-    whole = math.log(total)
-    for number in range(first, last):
-        begin = ends[number - 1] if number else 0
-        weight = 0.0
-        for i in range(begin, ends[number]):
-            weight += math.exp(float(widen(row[ids[i]])) - float(top))
-        out[number] = math.log(weight) - whole if weight > 0.0 else -np.inf
+@functools.cache
+def score_row(number: Any) -> int:
+    """The address of the function that does a row of a ``SETS`` record, for ``records.share``;
+    ``number`` is the type of logits in ``compiled.as_numpy``."""
 
+    def run(call_at: int, item: int) -> None:
+        call = memory(at(call_at), (1,), SETS)[0]
+        places, sets = (
+            memory(at(call.rows), (call.count,), _i64),
+            memory(at(call.sets), (call.count,), _i64),
+        )
+        row = memory(at(call.logits + call.pitch * places[item]), (call.size,), number)
+        top = _greatest(row, call.size)
+        total = 0.0
+        for begin in range(0, call.size, _TOGETHER):
+            total += float(_weight(row, begin, min(call.size, begin + _TOGETHER), top))
+        whole = math.log(total)
+        last = sets[call.count - 1]
+        ends, out = memory(at(call.ends), (last,), _i64), memory(at(call.out), (last,), _f64)
+        ids = memory(at(call.ids), (ends[last - 1],), _i64)
+        for place in range(sets[item - 1] if item else 0, sets[item]):
+            weight = 0.0
+            for i in range(ends[place - 1] if place else 0, ends[place]):
+                weight += math.exp(float(widen(row[ids[i]])) - float(top))
+            out[place] = math.log(weight) - whole if weight > 0.0 else -np.inf
 
-@compiled(parallel=True)
-def score_rows(
-    logits: NDArray[Any], size: int, rows: Ints, sets: Ints, ids: Ints, ends: Ints,
-    parallel: bool, out: Doubles,
-) -> None:  # fmt: skip
-    """Log-probabilities of sets of tokens, into ``out`` [S], among the first ``size`` tokens.
-
-    ``rows`` [R] of ``logits`` [*, width] have the sets up to ``sets`` [R], each from where the row
-    before it ended; a set has the ``ids`` up to its own of ``ends`` [S].
-    Results are within 1e-6 of the exact ones.
-    """
-    if parallel:
-        for i in numba.prange(len(rows)):
-            first = sets[i - 1] if i else 0
-            _score_row(logits[rows[i]], size, ids, ends, first, sets[i], out)
-    else:
-        for i in range(len(rows)):
-            first = sets[i - 1] if i else 0
-            _score_row(logits[rows[i]], size, ids, ends, first, sets[i], out)
+    return address_of(run, "void(int64, int64)")
