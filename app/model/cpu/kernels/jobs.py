@@ -121,10 +121,8 @@ def _do_item(job_at: int, item: int) -> None:
         multiply_item(job, job.kind == _SWIGLU, item)
     elif job.kind == _ROUND:
         round_item(job, item)
-    elif job.kind == _NORM:
-        _norm(step, layer, False, item)
-    elif job.kind == _MLP_NORM:
-        _norm(step, layer, True, item)
+    elif job.kind == _NORM or job.kind == _MLP_NORM:
+        _norm(step, layer, job.kind == _MLP_NORM, item)
     elif job.kind == _ROPE:
         _rope(step, layer, job.layer, item)
     elif job.kind == _GATE:
