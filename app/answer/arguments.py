@@ -193,11 +193,10 @@ class ParameterReader(ArgumentsReader):
         """Number of characters of the buffer that were checked for being a number."""
 
     def _read_before(self) -> bool:
-        before = self._notation.before
-        if self._buffer.startswith(before):
+        if self._buffer.startswith(self._notation.before):
             self._step = ParameterReader._read_name
             return True
-        if before.startswith(self._buffer):
+        if self._notation.before.startswith(self._buffer):
             return False
         empty = "" if self._count else self._notation.empty
         if empty.startswith(self._buffer) and self._buffer != empty:
@@ -283,8 +282,7 @@ class ParameterReader(ArgumentsReader):
         return rest is not None
 
     def _read_after(self) -> bool:
-        after = self._notation.after
-        if after.startswith(self._buffer) and self._buffer != after:
+        if self._notation.after.startswith(self._buffer) and self._buffer != self._notation.after:
             return False
         return self._end_value()
 

@@ -200,8 +200,7 @@ class ChoiceReader:
 
     def _with_own(self, piece: TextPiece) -> TextPiece:
         """``piece``; content gets its tokens, a call an id, and tokens of reasoning are counted."""
-        bytes_before = self._decoder.bytes_before
-        start, end = bytes_before(piece.start), bytes_before(piece.end)
+        start, end = self._decoder.bytes_before(piece.start), self._decoder.bytes_before(piece.end)
         tokens = []
         while self._waiting and self._waiting[0][0] < end:
             position, token = self._waiting.popleft()

@@ -132,8 +132,7 @@ class ValueScanner(JsonWalk):
         return self._open[-1].member if self._open else ""
 
     def _key(self, end: int) -> None:
-        short = end - self._began <= LONGEST_POINTER * 12
-        text = self._text(self._began, end) if short else None
+        text = self._text(self._began, end) if end - self._began <= LONGEST_POINTER * 12 else None
         self._open[-1].key = None if text is None else json.loads(text)
 
     def _begin(self, is_object: bool) -> None:

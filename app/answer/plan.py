@@ -124,7 +124,6 @@ class AnswerPlan:
             whole = with_reasoning(unreasoned, format.reasoning, start, barred=barred)
             if barred and start == "possible" and not format.reasoning.unreasoned:
                 start = "closed"
-        open_ended = unreasoned is not None and is_open_ended(unreasoned)
         return cls(
             prompt.tokens,
             start,
@@ -132,7 +131,7 @@ class AnswerPlan:
             content,
             tools,
             whole,
-            open_ended,
+            unreasoned is not None and is_open_ended(unreasoned),
             reasoning,
             shows_schema,
             prompt.images,

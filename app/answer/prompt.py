@@ -333,8 +333,7 @@ def _with_calls(message: Mapping[str, Any], format: SpelledCalls) -> dict[str, A
         functions = [call["function"] for call in message["tool_calls"]]
         calls = [{**each, "arguments": format.written(each["arguments"])} for each in functions]
         texts = (message["content"], format.spelled(calls))
-        separator = "\n" if format.native else "\n\n"
-        plain["content"] = separator.join(filter(None, texts))
+        plain["content"] = ("\n" if format.native else "\n\n").join(filter(None, texts))
     return plain
 
 

@@ -138,9 +138,8 @@ class AnswerReader:
         assert self._reasoning is not None
         if not self._reasoned:
             self._incoming.take(len(self._incoming.text) - len(self._incoming.text.lstrip(_BLANKS)))
-        end = self._reasoning.end
-        if self._take_text(end, Reasoning):
-            self._incoming.take(len(end))
+        if self._take_text(self._reasoning.end, Reasoning):
+            self._incoming.take(len(self._reasoning.end))
             self._step = AnswerReader._read_newlines
             return True
         return False

@@ -32,8 +32,7 @@ class Quotable:
             document = self.documents.get(source)
             found = None if document is None else document.find(value)
             if found is not None:
-                part = passages_of(source, self.passages)[found.text]
-                return part.name, found.start, found.end
+                return passages_of(source, self.passages)[found.text].name, found.start, found.end
         return None
 
 
@@ -84,14 +83,13 @@ def _strings(schema: Any, text: str) -> Iterator[tuple[str, str, list[Source]]]:
             if sources := [source for source in asked if source is not None]:
                 yield pointer, value, sources
         elif nodes and isinstance(value, dict | list):
-            members = value.items() if isinstance(value, dict) else enumerate(value)
             below = [
                 (
                     f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}",
                     member,
                     lookup.below(nodes, key),
                 )
-                for key, member in members
+                for key, member in (value.items() if isinstance(value, dict) else enumerate(value))
             ]
             waiting.extend(reversed(below))
 
@@ -128,8 +126,7 @@ class _Lookup:
         lists = [node.get(name) for node in nodes for name in ("prefixItems", "items")]
         # Items that may each have a subschema of their own.
         prefix = max((len(each) for each in lists if isinstance(each, list)), default=0)
-        step = key if isinstance(key, str) or key < prefix else -1
-        name = tuple(map(id, nodes)), step
+        name = tuple(map(id, nodes)), key if isinstance(key, str) or key < prefix else -1
         known = self._below.get(name)
         if known is None:
             children = [child for node in nodes for child in _children(node, key)]

@@ -90,9 +90,8 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
         if journal.done < read.count:
             if options.url:
                 key = os.environ.get("LEAPJSON_API_KEY") or os.environ.get("OPENAI_API_KEY")
-                seconds = settings.request_seconds
                 opened: AbstractAsyncContextManager[Target] = servers(
-                    options.url, key, options.concurrency, model, seconds
+                    options.url, key, options.concurrency, model, settings.request_seconds
                 )
             else:
                 opened = in_process(settings, screen, options.concurrency)

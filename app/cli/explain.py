@@ -111,11 +111,10 @@ def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, UnsupportedModel) as error:
         raise UnusableInput(f"{tokenizer}: not a tokenizer.json: {error}") from None
     state = Compiler(vocabulary, constrained.limits).compile(constrained.spec).start()
-    allowed = sum(int(word).bit_count() for word in state.mask())
     return {
         "vocabulary": vocabulary.size,
         "shortest_tokens": state.shortest_tokens(),
-        "first_mask_tokens": allowed,
+        "first_mask_tokens": sum(int(word).bit_count() for word in state.mask()),
     }
 
 

@@ -77,8 +77,7 @@ def reporting_errors(run: Callable[[argparse.Namespace], int], options: argparse
     if getattr(options, "json", False):  # for scripts, which read standard output
         print(json.dumps({"error": {"message": message, **details}}))
     else:
-        paint = paint_for(sys.stderr)
-        print(f"{paint('leapjson:', 'bold red')} {message}", file=sys.stderr)
+        print(f"{paint_for(sys.stderr)('leapjson:', 'bold red')} {message}", file=sys.stderr)
     return BAD_CONSTRAINT
 
 

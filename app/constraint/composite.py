@@ -8,7 +8,7 @@ in the automaton of Aho and Corasick (1975), and how much of a character.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from app.constraint.language.codepoints import CHARACTERS, utf8
@@ -105,7 +105,14 @@ class _Lowering:
             case FixedText(text):
                 return pool.literal(self._spelled(text))
             case FreeText(without, not_ending):
-                return self._free_text(without, not_ending)
+                inside = pool.one_of(map(_encoded, without))
+                at_end = pool.one_of(map(_encoded, not_ending))
+                excluded = [
+                    pool.concatenate(pool.everything, inside, pool.everything),
+                    pool.concatenate(pool.everything, at_end),
+                ]
+                any_text = pool.repeat(utf8(pool, CHARACTERS))
+                return pool.intersect((any_text, *map(pool.complement, excluded)))
             case Series(parts):
                 return pool.concatenate(*map(self.lower, parts))
             case Either(parts):
@@ -136,17 +143,6 @@ class _Lowering:
                 each if each in noted else replace(each, subject=subject): None for each in notes
             }
         return built
-
-    def _free_text(self, without: Iterable[str], not_ending: Iterable[str]) -> Expression:
-        pool = self._pool
-        inside = pool.one_of(map(_encoded, without))
-        at_end = pool.one_of(map(_encoded, not_ending))
-        excluded = [
-            pool.concatenate(pool.everything, inside, pool.everything),
-            pool.concatenate(pool.everything, at_end),
-        ]
-        text = pool.repeat(utf8(pool, CHARACTERS))
-        return pool.intersect((text, *map(pool.complement, excluded)))
 
     def _repeated(self, part: Repeated) -> Expression:
         pool, low, high = self._pool, part.at_least, part.at_most

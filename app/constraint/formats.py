@@ -126,9 +126,8 @@ _LETTER_OR_DIGIT = "[A-Za-z0-9]"
 
 
 def _label(longest: int) -> str:
-    rounds = (longest - 1) // 2
     many = f"{_LETTER_OR_DIGIT}{{1,{longest}}}"
-    return f"(?:{many}|{_LETTER_OR_DIGIT}(?:-?{_LETTER_OR_DIGIT}){{0,{rounds}}})"
+    return f"(?:{many}|{_LETTER_OR_DIGIT}(?:-?{_LETTER_OR_DIGIT}){{0,{(longest - 1) // 2}}})"
 
 
 _HOSTNAME = (

@@ -43,8 +43,7 @@ def compile_and_dump(spec: ConstraintSpec, limits: Limits) -> tuple[Program, byt
     Raises as ``compile_program``.
     """
     program = compile_program(spec, limits)
-    pool = program.derivatives.pool
-    small = len(pool) - pool.num_shared <= _MOST_EXPRESSIONS
+    small = len(program.derivatives.pool) - program.derivatives.pool.num_shared <= _MOST_EXPRESSIONS
     return program, dump(program, limits) if small else b""
 
 

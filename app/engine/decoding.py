@@ -79,12 +79,11 @@ class Decoder:
 
         Nothing is drafted. In steps with many answers this is only tried now and then.
         """
-        statistics = sequence.statistics
-        if statistics is None:
+        if sequence.statistics is None:
             if sequence.prediction is not None:
                 self._drafter.extend(sequence, running)
             return
-        if running >= self._config.pipelined_answers and statistics.skips():
+        if running >= self._config.pipelined_answers and sequence.statistics.skips():
             return
         self._expect_draft(sequence, len(self._drafter.extend(sequence, running).tokens), running)
 
@@ -129,7 +128,8 @@ class Decoder:
         state = state.copy()
         work //= len(portion.draws)
         for before, after in pairwise(portion.draws):
-            if not _allows(masks[-1], draft[before]):
+            mask, token = masks[-1], draft[before]
+            if mask is not None and not (int(mask[token >> 5]) >> (token & 31)) & 1:
                 break
             try:
                 for position, token in enumerate(draft[before:after], before):
@@ -263,14 +263,13 @@ class Decoder:
             return changed
         if not self._leaps(sequence):
             return changed
-        statistics = sequence.statistics
         leap = self._leaper.propose(
             sequence.tokens,
             sequence.answer_start,
             sequence.state,
             sequence.budget.limit,
             finish=sequence.budget.finishes,
-            known=None if statistics is None else statistics.changes,
+            known=None if sequence.statistics is None else sequence.statistics.changes,
         )
         if leap is None:
             return changed
@@ -297,9 +296,4 @@ class Decoder:
             budget.thinking = None
         if length >= budget.most:
             complete = state is not None and state.is_complete
-            cut = not complete or sequence.request.open_ended
-            sequence.finish("length" if cut else "stop")
-
-
-def _allows(mask: Mask | None, token: int) -> bool:
-    return mask is None or bool((int(mask[token >> 5]) >> (token & 31)) & 1)
+            sequence.finish("length" if not complete or sequence.request.open_ended else "stop")

@@ -131,12 +131,11 @@ class Scheduler:
         if batch.urgent:
             return 0
         running, first = self.running, self.waiting.next()
-        higher = bool(running) and running[0].tier >= ServiceTier.DEFAULT
         ends = [each for each in (first, *running[-1:]) if each is not None]
         if not any(each.tier < ServiceTier.DEFAULT for each in ends):
             return 0
         most = max(1, self._config.max_prefill_tokens // _SHORT)
-        if higher:
+        if running and running[0].tier >= ServiceTier.DEFAULT:
             small = [gap for gap in batch.gaps.values() if gap <= self._config.small_gap_tokens]
             return max(1, min(most, self._config.spare_tokens - sum(small)))
         return self._config.max_batch_tokens if self._interruptible else most

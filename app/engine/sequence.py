@@ -178,11 +178,10 @@ class Sequence:
             return False  # a choice may come, which is scored first
         if self.prediction is not None and self.prediction.found:
             return False  # it brings a draft
-        statistics = self.statistics
-        if statistics is None:
+        if self.statistics is None:
             return True
         assert self.state is not None
-        return self.state.state_id not in statistics.multi_token_places
+        return self.state.state_id not in self.statistics.multi_token_places
 
     @property
     def key(self) -> int:
@@ -195,8 +194,7 @@ class Sequence:
         if not self.drawn_again:
             return self.key
         count = struct.pack("<QQ", self.key, self.drawn_again)
-        again = blake2b(count, digest_size=8, person=b"again").digest()
-        return int.from_bytes(again, "little")
+        return int.from_bytes(blake2b(count, digest_size=8, person=b"again").digest(), "little")
 
     def keys(self, drafted: Seq[bytes]) -> list[int]:
         """64-bit keys of the draws after the answer, and after each of the drafted texts more.
@@ -318,11 +316,10 @@ class Sequence:
             self._pending = []
         if not pending and self.finish_reason is None:
             return None
-        start = self.answer_start
         usage = AnswerUsage(  # positional arguments: made for every answer and step
-            start,
+            self.answer_start,
             self.cached_tokens,
-            len(self.tokens) - start + self.ended_by_token,
+            len(self.tokens) - self.answer_start + self.ended_by_token,
             self.sources.counts[LEAPT],
             self.sources.counts[DRAFTED],
             self.sources.counts[HELD],
@@ -335,10 +332,9 @@ class Sequence:
         prompt: Seq[AnswerToken] = ()
         if self.prompt_scores is not None and self.finish_reason not in ("abort", "error"):
             prompt, self.prompt_scores = self.prompt_scores.tokens(), None
-        data = pending[0].data if len(pending) == 1 else b"".join([each.data for each in pending])
         return TokenChunk(
             self.request.request_id,
-            data,
+            pending[0].data if len(pending) == 1 else b"".join([each.data for each in pending]),
             tuple(pending),
             usage,
             self.finish_reason,

@@ -113,8 +113,7 @@ class StateKeeper:
         size = blocks.block_size
         while True:
             kept.cut(self._pool, valid)
-            whole = min(valid // size, len(table.chain))
-            for index in range(whole, kept.end // size, -1):
+            for index in range(min(valid // size, len(table.chain)), kept.end // size, -1):
                 prefix = table.chain[index - 1]
                 if prefix.checkpoint:
                     kept.hold(self._pool, prefix, index * size)
@@ -186,15 +185,14 @@ class StateKeeper:
 
     def _has_free(self, count: int, running: Seq[Sequence]) -> bool:
         """Whether ``count`` unreserved slots are free, after sequences gave up optional ones."""
-        pool = self._pool
-        if pool.num_free - len(self._promised) >= count:
+        if self._pool.num_free - len(self._promised) >= count:
             return True
         if self._all_given_up:
             return False
         for sequence in reversed(running):
             kept = sequence.states
-            kept.keep_least(pool, kept.end if sequence.state is None else sequence.computed)
-            if pool.num_free - len(self._promised) >= count:
+            kept.keep_least(self._pool, kept.end if sequence.state is None else sequence.computed)
+            if self._pool.num_free - len(self._promised) >= count:
                 return True
         self._all_given_up = True
         return False

@@ -139,8 +139,7 @@ class EditedMasks:
         return edited
 
     def _edit(self, mask: Mask | None, edit: Edit) -> Mask:
-        source = self._everything if mask is None else mask
-        edited = source | self._packed(edit.allowed)
+        edited = (self._everything if mask is None else mask) | self._packed(edit.allowed)
         for ids in edit.barred:
             left = edited & ~self._packed(ids)
             if left.any():

@@ -95,8 +95,7 @@ class TokenSources:
         source = _NAMES[self._codes[index]] if index < len(self._codes) else "sampled"
         token = self._reported[index]
         if isinstance(token, int):
-            logprob = 0.0 if source == "leapt" else None
-            return OriginToken(token, spelling[token], source, logprob)
+            return OriginToken(token, spelling[token], source, 0.0 if source == "leapt" else None)
         spelled = spelling[token.token_id]
         return OriginToken(token.token_id, spelled, source, token.logprob, token.top)
 

@@ -69,8 +69,7 @@ class Checker:
         valid = offset == len(text) and automaton.is_accepting(state)
         line = text.count(b"\n", 0, offset) + 1
         start = text.rfind(b"\n", 0, offset) + 1
-        row = automaton.derivatives.live_row(automaton.expression(state))
-        allowed = first_bytes(row)
+        allowed = first_bytes(automaton.derivatives.live_row(automaton.expression(state)))
         if place.is_near:  # what would repeat an item
             nexts = [byte for byte in range(256) if allowed >> byte & 1]
             allowed = sum(
@@ -80,13 +79,15 @@ class Checker:
         if offset == len(text) and not valid:
             short = automaton.length(state) <= _SHORTEST_SHOWN
             rest = at_once(Plans(self._places).completion(place)) if short else None
+        # The character that the byte at ``offset`` begins, or that byte alone.
+        found = text[offset : offset + 4].decode("utf-8", "surrogateescape")[:1]
         return Verdict(
             valid=valid,
             offset=offset,
             line=line,
             column=len(text[start:offset].decode("utf-8", "replace")) + 1,
             before=text[max(0, offset - 40) : offset],
-            found=_character_at(text, offset),
+            found=found.encode("utf-8", "surrogateescape"),
             allowed=spell_class(allowed),
             may_end=automaton.is_accepting(state),
             forced=automaton.forced(state).text,
@@ -126,12 +127,6 @@ class Checker:
             else:
                 stride = 1
         return place, offset
-
-
-def _character_at(text: bytes, offset: int) -> bytes:
-    """The character that the byte at ``offset`` begins, or that byte alone."""
-    first = text[offset : offset + 4].decode("utf-8", "surrogateescape")[:1]
-    return first.encode("utf-8", "surrogateescape")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Set
 
 from app.constraint.language.expressions import INFINITE, Expression, Kind, byte_set
 from app.constraint.language.rows import Row
@@ -324,7 +324,11 @@ def folded_graph(asked: GraphSpec, limits: Limits | None = None) -> tuple[Graph,
     if graph.whole:
         return graph, program
     fitting = _fitting(exploration, options.max_states)
-    opened = fitting | set(_with_outer(options.open))
+    opened = set(fitting)
+    for pointer in options.open:
+        while pointer:  # and those that lead there
+            opened.add(pointer)
+            pointer = pointer.rpartition("/")[0]
     most = options.max_states if opened == fitting else MOST_STATES
     return exploration.graph(most, _all_but(opened)), program
 
@@ -361,11 +365,3 @@ def _folds(graph: Graph) -> list[tuple[str, Expression, int]]:
         for (pointer, value), times in Counter(found).items()
         if pointer is not None
     ]
-
-
-def _with_outer(pointers: Iterable[str]) -> Iterable[str]:
-    """``pointers`` and those that lead there."""
-    for pointer in pointers:
-        while pointer:
-            yield pointer
-            pointer = pointer.rpartition("/")[0]

@@ -55,10 +55,8 @@ class Marks:
 
     def pointer(self, split: Split) -> str | None:
         """The place of the innermost value around the head, None where none is marked."""
-        for mark, _ in split.around:
-            if mark is not None and mark >= Mark.POINTER:
-                return self._pointers[mark]
-        return None
+        marks = [mark for mark, _ in split.around if mark is not None and mark >= Mark.POINTER]
+        return self._pointers[marks[0]] if marks else None
 
     def pointer_of(self, marked: Expression) -> str | None:
         """Pointer to the place of a marked value, or None."""

@@ -52,9 +52,8 @@ class Measures:
             if now == rules:
                 break
             # A length that still grows after every rule had its turn is unbounded.
-            grows = turn > len(bodies)
             rules = [
-                INFINITE if grows and new > old else new
+                INFINITE if turn > len(bodies) and new > old else new
                 for new, old in zip(now, rules, strict=True)
             ]
         length = lengths[root]
@@ -93,8 +92,7 @@ class Measures:
             elif kind == Kind.DISTINCT:
                 items, between, _, high = operand
                 largest = sorted((lengths[item] for item in items), reverse=True)[:high]
-                total = sum(largest) + lengths[between] * (high - 1)
-                lengths[expression] = min(INFINITE, total)
+                lengths[expression] = min(INFINITE, sum(largest) + lengths[between] * (high - 1))
             elif kind == Kind.CASES:
                 exact = False
                 longest = [max([lengths[each] for each in table]) for table in operand.parts]
@@ -102,8 +100,7 @@ class Measures:
         return lengths, exact
 
     def _count(self, expression: Expression) -> int | None:
-        pool = self._pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
+        kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
         if kind in (Kind.LITERAL, Kind.EPSILON):
             return 1
         if kind == Kind.EMPTY:
@@ -119,7 +116,7 @@ class Measures:
             return self._facts[inside].texts
         if kind == Kind.CONCATENATION:
             # Part of a tree of texts; a choice with a continuation is a structure, not a list.
-            listed = pool.kinds[operand[0]] == Kind.LITERAL
+            listed = self._pool.kinds[operand[0]] == Kind.LITERAL
             return self._facts[operand[1]].texts if listed else None
         return None
 
@@ -184,8 +181,7 @@ class Texts:
 
     def is_text(self, head: Expression, mode: Mode) -> bool:
         """Whether ``head`` is to be one choice: a number, or free text inside a string."""
-        pool = self._pool
-        if pool.kinds[head] in (Kind.LITERAL, Kind.EPSILON) or not pool.regular[head]:
+        if self._pool.kinds[head] in (Kind.LITERAL, Kind.EPSILON) or not self._pool.regular[head]:
             return False
         texts, numeric, quoted = self._measures.facts(head)
         if texts is not None:
@@ -201,9 +197,8 @@ class Texts:
         return label or " ".join(self._part_label(part, mode) for part in parts)
 
     def _part_label(self, expression: Expression, mode: Mode) -> str:
-        pool = self._pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind == Kind.REPETITION and operand[0] == pool.landmarks.get(CHARACTER):
+        kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
+        if kind == Kind.REPETITION and operand[0] == self._pool.landmarks.get(CHARACTER):
             return "string" + _spell_bounds(operand[1], operand[2], "characters")
         facts = self._measures.facts(expression)
         if facts.texts is not None and facts.texts > _LISTED:

@@ -120,12 +120,11 @@ def _json(value: Any) -> bytes:
 
 def picture_of(drawing: Drawing) -> dict[str, Any]:
     """The drawing as values of JSON."""
-    graph = drawing.graph
     return {
-        "whole": graph.whole,
+        "whole": drawing.graph.whole,
         "width": round(drawing.width, 1),
         "height": round(drawing.height, 1),
-        "forced_share": round(graph.forced_share, 4),
+        "forced_share": round(drawing.graph.forced_share, 4),
         "states": list(_states(drawing)),
         "ways": list(_ways(drawing)),
         "boxes": [
@@ -155,13 +154,12 @@ def picture_of(drawing: Drawing) -> dict[str, Any]:
 
 def with_elements(picture: dict[str, Any], drawing: Drawing) -> dict[str, Any]:
     """``picture`` with the SVG element of each route, box and state beside its places."""
-    drawn = {"routes": routes_of, "boxes": boxes_of, "states": states_of}
     return picture | {
         name: [
             part | {"svg": element}
             for part, element in zip(picture[name], elements(drawing), strict=True)
         ]
-        for name, elements in drawn.items()
+        for name, elements in {"routes": routes_of, "boxes": boxes_of, "states": states_of}.items()
     }
 
 

@@ -107,9 +107,8 @@ class Spelling:
     def _spell(self, expression: Expression, room: int) -> str:
         if room < 0:
             raise _TooLong
-        pool = self._pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
-        if expression == pool.landmarks.get(CHARACTER):
+        kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
+        if expression == self._pool.landmarks.get(CHARACTER):
             return "."
         if kind == Kind.LITERAL:
             return spell_bytes(operand)
@@ -146,10 +145,9 @@ class Spelling:
 
     def _spell_union(self, operand: tuple[Expression, ...], room: int) -> str:
         """One class of all single characters, then the other members."""
-        pool = self._pool
         ascii_bits, beyond, others = 0, False, []
         for member in operand:
-            kind, first = pool.kinds[member], first_bytes(self._derivatives.row(member))
+            kind, first = self._pool.kinds[member], first_bytes(self._derivatives.row(member))
             if kind == Kind.BYTES and not first & _NON_ASCII:
                 ascii_bits |= first
             elif kind == Kind.EPSILON or (kind == Kind.LITERAL and first == _BACKSLASH):

@@ -68,9 +68,8 @@ def boxes_of(drawing: Drawing) -> list[Element]:
 
 def states_of(drawing: Drawing) -> list[Element]:
     """By state its circle and note; ids ``s0``, ``s1`` and so on."""
-    nodes = drawing.graph.nodes
     return [
-        _state(state, number, nodes[number].accepting)
+        _state(state, number, drawing.graph.nodes[number].accepting)
         for number, state in enumerate(drawing.states)
     ]
 
@@ -157,9 +156,8 @@ def _route(route: Route, number: int) -> Element:
         path += f" C{a} {middle} {x} {middle} {x} {y}"
     x, y = points[-1]
     head = f"M{_round(x - 4)} {y} h8 L{x} {_round(y + (-HEAD if route.back else HEAD))}Z"
-    name = "route back" if route.back else "route"
     parts = [["path", {"class": "line", "d": path}, []], ["path", {"class": "head", "d": head}, []]]
-    return ["g", {"id": f"r{number}", "class": name}, parts]
+    return ["g", {"id": f"r{number}", "class": "route back" if route.back else "route"}, parts]
 
 
 def _rect(name: str, x: float, y: float, width: float, height: float, rx: int) -> Element:

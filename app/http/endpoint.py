@@ -120,7 +120,6 @@ def endpoint(
     async def answer(request: Request) -> Response:
         api = api_of(request)
         ticket: Ticket = request.state.ticket
-        config = api.config
         timeline = Timeline(
             path,
             request.state.request_id,
@@ -128,12 +127,12 @@ def endpoint(
             api.service.clock,
             owner_of(request.scope),
         )
-        ignored = Ignored(refuses=config.unknown_fields == "refuse")
+        ignored = Ignored(refuses=api.config.unknown_fields == "refuse")
         try:
             async with ticket.deadline().holds("the request had not been parsed"):
                 with ticket.reading():
                     read, size = await read_body(
-                        request, ticket, config.max_body_bytes, config.max_nesting
+                        request, ticket, api.config.max_body_bytes, api.config.max_nesting
                     )
                     body: Mapping[str, Any] = read
                     if resume is not None:

@@ -134,13 +134,12 @@ _CONTENTS = {200: {"description": "The contents", "content": _BINARY}}
 )
 async def contents(file_id: str, request: Request) -> Response:
     store, row = await _find(file_id, request)
-    read = store.files.read
-    first = await store.copy(read, file_id, 0, CHUNK)  # errors still have a status
+    first = await store.copy(store.files.read, file_id, 0, CHUNK)  # errors still have a status
 
     async def chunks() -> AsyncIterator[bytes]:
         yield first
         for offset in range(CHUNK, row["bytes"], CHUNK):
-            yield await store.copy(read, file_id, offset, CHUNK)
+            yield await store.copy(store.files.read, file_id, offset, CHUNK)
 
     headers = {"content-length": str(row["bytes"])}
     return StreamingResponse(chunks(), headers=headers, media_type="application/octet-stream")
@@ -172,10 +171,8 @@ async def _upload(
         new = NewFile(file_id, "batch", name, file.size or 0, seconds)
         return await store.run(store.state.complete_file, new)
     except BaseException as error:
-        if put:
-            await asyncio.shield(store.forget(file_id))
-        else:
-            await asyncio.shield(store.run(store.state.drop_file, file_id))
+        gone = store.forget(file_id) if put else store.run(store.state.drop_file, file_id)
+        await asyncio.shield(gone)
         if isinstance(error, TimeoutError):
             raise InvalidRequest(f"the upload took more than {_UPLOAD_SECONDS:g} s") from None
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

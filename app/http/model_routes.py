@@ -148,8 +148,7 @@ async def _load(call: LoadAdapter, _: Ticket, api: Api) -> dict[str, Any]:
 
 
 def _parse_unload(body: Mapping[str, Any], ignored: Ignored, api: Api) -> ServedModel:
-    name = UnloadAdapter.read(body, ignored).lora_name
-    return api.models.find(f"{api.models.base.id}:{name}")
+    return api.models.find(f"{api.models.base.id}:{UnloadAdapter.read(body, ignored).lora_name}")
 
 
 async def _unload(model: ServedModel, api: Api) -> dict[str, Any]:

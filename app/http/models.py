@@ -57,13 +57,12 @@ class ServedModels:
         )
 
     def of(self, adapter: Adapter) -> ServedModel:
-        base = self.base
-        both = f"{base.fingerprint} {adapter.identity}".encode()
+        both = f"{self.base.fingerprint} {adapter.identity}".encode()
         return ServedModel(
-            id=f"{base.id}:{adapter.name}",
+            id=f"{self.base.id}:{adapter.name}",
             fingerprint="fp_" + hashlib.blake2b(both, digest_size=5).hexdigest(),
             created=adapter.created,
             root=adapter.root,
-            parent=base.id,
+            parent=self.base.id,
             adapter=adapter,
         )

@@ -122,6 +122,5 @@ async def page_file(request: Request) -> Response:
         return Response(status_code=304, headers=headers)
     if zips:
         headers["content-encoding"] = "gzip"
-    content = file.zipped if zips else file.content
     headers["content-type"] = file.media_type
-    return Response(content, headers=headers)
+    return Response(file.zipped if zips else file.content, headers=headers)

@@ -108,8 +108,7 @@ class ChunkRenderer(Renderer):
             )
         if not self._options.include_usage:
             return held + _DONE
-        usage = _usage(self._generation)
-        return held + self._head + b'],"usage":' + usage + b"}\n\n" + _DONE
+        return held + self._head + b'],"usage":' + _usage(self._generation) + b"}\n\n" + _DONE
 
     def fail(self, error: Exception) -> bytes:
         """The error event that ends a stream; its status line is already sent."""
@@ -162,9 +161,8 @@ class UnstreamedRenderer(Renderer):
     def end(self) -> bytes:
         # One choice after the other, so that no call keeps other threads waiting for long.
         choices = b",".join([to_json(each.wire(index)) for index, each in enumerate(self._choices)])
-        usage = _usage(self._generation)
         head = to_json({**self._head, **warnings_of(self._generation)})[:-1]
-        return head + b',"choices":[' + choices + b'],"usage":' + usage + b"}"
+        return head + b',"choices":[' + choices + b'],"usage":' + _usage(self._generation) + b"}"
 
 
 class ListRenderer(Renderer):

@@ -50,8 +50,7 @@ def measured(piece: Measurements) -> dict[str, Any]:
 
 
 def _pointed(value: Confidence | TokenByToken | PromptSpan) -> dict[str, Any]:
-    call = {} if value.call is None else {"tool_call": value.call}
-    return {**call, "pointer": value.pointer}
+    return {**({} if value.call is None else {"tool_call": value.call}), "pointer": value.pointer}
 
 
 def _confidence(value: Confidence) -> dict[str, Any]:
@@ -175,8 +174,7 @@ def _complete_value(value: FieldValue) -> bytes:
     if value.text is None:
         return entry + b"}"
     # Only white space has line breaks, which would end the event's line.
-    text = value.text.replace(b"\n", b" ").replace(b"\r", b" ")
-    return entry + b',"value":%b}' % text
+    return entry + b',"value":%b}' % value.text.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 LOWEST_LOGPROB = -9999.0
@@ -245,8 +243,7 @@ def merged(before: Origins | None, after: Origins) -> Origins:
     """Two changes of origins as one."""
     if before is None or after.index <= before.index:
         return after
-    kept = before.tokens[: after.index - before.index]
-    return Origins(before.index, [*kept, *after.tokens])
+    return Origins(before.index, [*before.tokens[: after.index - before.index], *after.tokens])
 
 
 def _origin(token: OriginToken, vocabulary: Vocabulary | None) -> dict[str, Any]:
@@ -257,11 +254,10 @@ def _origin(token: OriginToken, vocabulary: Vocabulary | None) -> dict[str, Any]
     }
     if vocabulary is None:
         return entry
-    logprob = token.logprob
     names = vocabulary.token_bytes
     return {
         **entry,
-        "logprob": None if logprob is None else finite(logprob),
+        "logprob": None if token.logprob is None else finite(token.logprob),
         "top_logprobs": [named_token(names[top.token_id], top.logprob) for top in token.top],
     }
 
@@ -310,7 +306,6 @@ def relaxed_headers(generation: Generation) -> dict[str, str]:
 
 def warnings_of(generation: Generation) -> dict[str, Any]:
     """The member ``warnings`` of an answer; nothing where there are none."""
-    relaxed = () if generation.relaxed is None else generation.relaxed.warnings
     warnings: list[dict[str, Any]] = [
         {
             "code": "inexact" if each.relaxation.inexact else "relaxed",
@@ -321,7 +316,7 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
             "message": ("" if each.relaxation.inexact else "not enforced: ")
             + each.relaxation.reason,
         }
-        for each in relaxed
+        for each in (() if generation.relaxed is None else generation.relaxed.warnings)
     ]
     warnings += [
         {

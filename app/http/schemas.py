@@ -299,24 +299,22 @@ def _bundled(schema: Any, documents: list[dict[str, Any]]) -> Any:
 
 def _as_asked(spec: ConstraintSpec, asked: SchemaRequest) -> ConstraintSpec:
     """``spec``, refused or relaxed as ``on_unsupported`` says."""
-    on_unsupported = asked.on_unsupported
-    if on_unsupported is None:
+    if asked.on_unsupported is None:
         return spec
     if not isinstance(spec, JsonSchema):
         raise InvalidRequest(
             "on_unsupported is for JSON Schemas; leave it out", param="on_unsupported"
         )
-    return replace(spec, relax=on_unsupported == "relax")
+    return replace(spec, relax=asked.on_unsupported == "relax")
 
 
 def _object(registered: RegisteredSchema) -> bytes:
-    spec = registered.spec
-    schema = spec if isinstance(spec, JsonSchema) else None
+    schema = registered.spec if isinstance(registered.spec, JsonSchema) else None
     head = {
         "id": registered.id,
         "object": "schema",
         "created": registered.created,
-        "type": _TYPES[type(spec)],
+        "type": _TYPES[type(registered.spec)],
         "name": registered.name,
         "strict": schema and schema.close_objects,
         "whitespace": schema and schema.whitespace,

@@ -283,8 +283,7 @@ class BlockManager:
             table.least = max(table.least, first * self.block_size + group.window - 1)
 
     def _release(self, group: int, block: int) -> None:
-        keep = self._prefixes.is_registered(group, block)
-        self._groups[group].pool.release(block, keep=keep)
+        self._groups[group].pool.release(block, keep=self._prefixes.is_registered(group, block))
 
     def check_integrity(self, tables: Iterable[BlockTable]) -> None:
         """Assert every invariant, given all live tables. Costs O(blocks); for tests."""

@@ -244,11 +244,10 @@ def _graphs(
     from app.model.cuda.graphs import CudaSteps
 
     assert isinstance(forward.attention, TritonAttention)
-    most = config.max_graph_tokens if config.cuda_graphs else 0
     steps = CudaSteps(
         forward,
         forward.attention,
-        max_graph_tokens=most,
+        max_graph_tokens=config.max_graph_tokens if config.cuda_graphs else 0,
         max_model_len=max_model_len,
         states=states,
         must_capture=config.tensor_parallel > 1,
@@ -290,12 +289,10 @@ def _rehearsed(
     size, shapes = config.block_size, loaded.shapes
     storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=loaded.device)
     states = allocate_states(loaded.recurrent.shapes, CHECKED_SLOTS, loaded.device)
-    options = loaded.route.options
-    whole = [n for n, asked in options.items() if asked.window is None] or [*shapes]
+    whole = [n for n, asked in loaded.route.options.items() if asked.window is None] or [*shapes]
     token_bytes = sum(shapes[layer].token_bytes for layer in whole)
     most = _agreed(budget.most_tokens(token_bytes), group) if token_bytes else _BOUNDLESS_LEN
-    limit = position_limit(loaded.model.config)
-    context = min(config.max_model_len or limit or most, most)
+    context = min(config.max_model_len or position_limit(loaded.model.config) or most, most)
     forward = loaded.forward_over(storage, states, context, config)
     limits = StepLimits(
         config.max_batch_tokens,

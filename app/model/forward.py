@@ -78,8 +78,7 @@ class RaggedForward:
     def told_positions(self, step: StepArrays) -> Tensor:
         """``position_ids`` for the model: [1, T], or by axis [axes, 1, T]."""
         turned = None if step.vision_input is None else step.vision_input.turned
-        positions = step.positions if turned is None else turned
-        return self._to_device(positions).unsqueeze(-2)
+        return self._to_device(step.positions if turned is None else turned).unsqueeze(-2)
 
     def _to_device(self, values: Ints) -> Tensor:
         tensor = torch.from_numpy(values)

@@ -196,7 +196,6 @@ def _step_images(spans: Sequence[Span], rows: Sequence[int], positions: Ints) ->
             seen += _rows_of(image, span, row)
             if image.two_way is not None:
                 _see_later(image, span, row, ends)
-    is_turned = turned.ndim > 1 or not np.array_equal(turned, positions)
     ways = {
         image.two_way
         for vision_input in vision_inputs
@@ -205,7 +204,7 @@ def _step_images(spans: Sequence[Span], rows: Sequence[int], positions: Ints) ->
     }
     return StepImages(
         tuple(seen),
-        turned if is_turned else None,
+        turned if turned.ndim > 1 or not np.array_equal(turned, positions) else None,
         ends if ends.any() else None,
         windows_alone="windows" in ways,
     )
@@ -241,8 +240,7 @@ def depths_of(ancestors: Ints) -> Ints:
 
 
 def _ancestors(spans: Sequence[Span], total: int, rows: Ints) -> Ints | None:
-    trees = [span.tree for span in spans]
-    if not any(trees):
+    if not any(span.tree for span in spans):
         return None
     seen = np.zeros(total, dtype=np.uint64)
     for span, row in zip(spans, rows, strict=True):

@@ -97,8 +97,7 @@ def load(
     if config.images and group is None and has_vision(whole):
         with progress.stage("self-check with an image"):
             vision = open_vision(whole, config.model)
-    apart = () if vision is None else vision.tower.parts
-    model = language_part(whole, device, group, apart)
+    model = language_part(whole, device, group, () if vision is None else vision.tower.parts)
     if vision is not None:
         vision.tower.to(device)
     route, recurrent = AttentionRoute(), RecurrentRoute(model)

@@ -146,7 +146,6 @@ def _fuse_or_pack(
     if own:
         packed = fuse(model, route, loaded.recurrent, layers=adapters is None)
         return Prepared(packed_linears=packed, quantized=quantized, products=products)
-    packed = 0
-    if config.pack_linears and can_pack(model.dtype, model.device):
-        packed = pack_linears(model)
+    packs = config.pack_linears and can_pack(model.dtype, model.device)
+    packed = pack_linears(model) if packs else 0
     return Prepared(packed_linears=packed, products=products)

@@ -172,8 +172,7 @@ class TorchRunner:
     def interruptible(self) -> bool:
         """Whether a step can be abandoned during its pass: it is not queued on a device, shared
         with another process, or writing recurrent states."""
-        on_host = self._forward.device.type == "cpu" and self._leader is None
-        return on_host and self.states is None
+        return self._forward.device.type == "cpu" and self._leader is None and self.states is None
 
     def interrupt_when(self, asked: Callable[[], bool] | None) -> None:
         """Have the next step raise ``StepInterrupted`` at the layer before which ``asked`` is true;

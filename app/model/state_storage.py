@@ -40,8 +40,7 @@ class StateShape:
     @property
     def nbytes(self) -> int:
         scan = 0 if self.scan is None else 4 * math.prod(self.scan)
-        conv = 0 if self.conv is None else math.prod(self.conv) * self.conv_dtype.itemsize
-        return conv + scan
+        return (0 if self.conv is None else math.prod(self.conv) * self.conv_dtype.itemsize) + scan
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,19 +106,14 @@ class Assembly:
 
 async def spawn_workers(settings: Settings) -> tuple[list[Process], list[Process]]:
     """Start compile workers early, so that they import their code while the model loads; and image
-    workers if the model may read images."""
-    compilers = settings.compile_workers
-    readers = settings.image_workers if _may_read_images(settings) else 0
+    workers if the model is a folder with an image processor."""
+    files = [Path(settings.model, f"{kind}_config.json") for kind in ("preprocessor", "processor")]
+    images = settings.images and settings.tensor_parallel == 1 and any(map(Path.exists, files))
+    compilers, readers = settings.compile_workers, settings.image_workers if images else 0
     return (
         [await spawn(COMPILE_TARGET, settings.compile_limits()) for _ in range(compilers)],
         [await spawn(IMAGE_TARGET, settings.image_limits()) for _ in range(readers)],
     )
-
-
-def _may_read_images(settings: Settings) -> bool:
-    """Whether the model is a folder with an image processor."""
-    files = [Path(settings.model, f"{kind}_config.json") for kind in ("preprocessor", "processor")]
-    return settings.images and settings.tensor_parallel == 1 and any(map(Path.exists, files))
 
 
 def assemble(

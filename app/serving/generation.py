@@ -91,12 +91,11 @@ class Generation:
 
     def usage(self) -> AnswerUsage:
         """What the answers cost so far; a prompt counts once for all of its own."""
-        answers = self._timeline.usage
         cached: dict[int, int] = {}
-        for index, each in answers.items():
+        for index, each in self._timeline.usage.items():
             prompt = index // self._choices_each
             cached[prompt] = max(cached.get(prompt, 0), each.cached_tokens)
-        usage = AnswerUsage.sum(answers.values())
+        usage = AnswerUsage.sum(self._timeline.usage.values())
         usage.prompt_tokens = self._prompt_tokens
         usage.cached_tokens = sum(cached.values())
         reasoning = sum(reader.reasoning_tokens for reader in self._readers)

@@ -234,8 +234,7 @@ class EngineWorker:
             self._serve()
         except BaseException as error:
             # By default the log omits messages; this one contains no request data.
-            why = f": {error}" if isinstance(error, DeviceFailed) else ""
-            self._report_death(why, error)
+            self._report_death(f": {error}" if isinstance(error, DeviceFailed) else "", error)
 
     def _serve(self) -> None:
         """Run commands and steps until a command ends the thread; raises errors of a step."""

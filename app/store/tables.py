@@ -125,14 +125,13 @@ class State:
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
             sa.event.listen(self._engine, "begin", _begin_sqlite)
         else:
-            options = "-c statement_timeout=30000 -c lock_timeout=10000"
             self._engine = sa.create_engine(
                 url,
                 pool_pre_ping=True,
                 connect_args={
                     "connect_timeout": 5,
                     "tcp_user_timeout": 20_000,
-                    "options": options,
+                    "options": "-c statement_timeout=30000 -c lock_timeout=10000",
                     "application_name": "leapjson",
                 },
             )
@@ -308,8 +307,7 @@ class State:
 
     def _go_on(self, connection: sa.Connection, batch_id: str, status: str) -> None:
         """Have the files of a batch written if it has no piece left. Its row is locked."""
-        left = sa.select(sa.func.count()).where(pieces.c.batch_id == batch_id)
-        if connection.scalar(left):
+        if connection.scalar(sa.select(sa.func.count()).where(pieces.c.batch_id == batch_id)):
             return
         piece = {"batch_id": batch_id, "number": WRITE, "offset": 0, "size": 0}
         connection.execute(sa.insert(pieces).values(piece))
@@ -451,8 +449,7 @@ class State:
         """Delete a piece; returns its batch, locked, or None if another server has the piece."""
         batch = _row(connection, piece.batch_id, lock=True)
         here = _piece(*piece.key) & (pieces.c.leased_by == server)
-        dropped = connection.execute(sa.delete(pieces).where(here)).rowcount
-        return batch if dropped else None
+        return batch if connection.execute(sa.delete(pieces).where(here)).rowcount else None
 
     def answers_from(self, batch_id: str, line: int, limit: int) -> Sequence[Any]:
         """Line, ok and text of the answers from ``line`` on, in order."""

@@ -60,10 +60,9 @@ class RequestWatch:
     """One request, from its arrival to the end of its answer."""
 
     def __init__(self, telemetry: Telemetry, scope: Scope) -> None:
-        names = telemetry.names
         self._telemetry = telemetry
         self._exchange = Exchange(
-            scope, names.method(scope["method"]), names.endpoint(scope["path"])
+            scope, telemetry.names.method(scope["method"]), telemetry.names.endpoint(scope["path"])
         )
         self._traces = None if self._exchange.endpoint in PROBES else telemetry.traces
         self._span = None if self._traces is None else self._traces.start(self._exchange)
@@ -179,8 +178,7 @@ class KnownNames:
         """The route's path for a request's path."""
         if path in self._exact:
             return path
-        matching = (route for pattern, route in self._templates if pattern.fullmatch(path))
-        return next(matching, OTHER)
+        return next((route for pattern, route in self._templates if pattern.fullmatch(path)), OTHER)
 
     def method(self, method: str) -> str:
         return method if method in _METHODS else OTHER

@@ -115,10 +115,9 @@ class HfTokenizer:
         them with the same marks. The end of sequence stays what it is. Call before threads share
         the tokenizer.
         """
-        added = self._prompts.get_added_tokens_decoder().items()
         self._marks = {
             token.content: number
-            for number, token in added
+            for number, token in self._prompts.get_added_tokens_decoder().items()
             if token.special and token.content in marks and token.content != self.hf.eos_token
         }
         longest_first = sorted(self._marks, key=len, reverse=True)

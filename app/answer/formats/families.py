@@ -218,9 +218,8 @@ _LLAMA_MARKS = ("<|start_header_id|>", "<|header_start|>")
 
 
 def llama(template: str) -> SpelledCalls | None:
-    has_marks = any(mark in template for mark in _LLAMA_MARKS)
     has_json = '{"name": "' in template and '"parameters": ' in template
-    return LLAMA if has_marks and has_json else None
+    return LLAMA if has_json and any(mark in template for mark in _LLAMA_MARKS) else None
 
 
 # Calls between marks, as an object or after their names

@@ -175,8 +175,7 @@ def _types(written: list[str], behind: str) -> _Types | None:
         kind, before = json_kind(value), text.removesuffix(spelled)
         if between.setdefault(kind, before) != before:
             return None
-    nested = all(found[key] == str(_OTHERS[key]) for key in _NESTED)
-    return _Types(between, words, nested, found)
+    return _Types(between, words, all(found[key] == str(_OTHERS[key]) for key in _NESTED), found)
 
 
 def _spelled(format: SpelledCalls, values: dict[str, str]) -> str:

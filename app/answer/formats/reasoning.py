@@ -208,9 +208,8 @@ def reasoning_fields(template: str) -> frozenset[str]:
 
 def effort_words(template: str, variables: Collection[str]) -> Mapping[str, Mapping[str, str]]:
     """For each variable that sets the amount of reasoning, the template's word for each effort."""
-    known = [name for name in _EFFORT_VARIABLES if name in variables]
     found = {}
-    for name in known:
+    for name in [name for name in _EFFORT_VARIABLES if name in variables]:
         words = _words(template, name)
         found[name] = {effort: _word(effort, words) for effort in _EFFORTS}
     return found

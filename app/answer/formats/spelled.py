@@ -134,8 +134,7 @@ class SpelledCalls:
         parts = self._parts()
         if not self.other_tail:
             return [parts]
-        head = parts[: parts.index("arguments") + 1]
-        return [parts, head + _FIELD.split(self.other_tail)]
+        return [parts, parts[: parts.index("arguments") + 1] + _FIELD.split(self.other_tail)]
 
     def _call(self, tool: FunctionTool, use: ToolUse) -> Part:
         fields: dict[str, Part] = {
@@ -148,8 +147,7 @@ class SpelledCalls:
             for way in self._ways()
         ]
         tail = ways[0].index(fields["arguments"]) + 1
-        tails = tuple(Series(tuple(way[tail:])) for way in ways)
-        return Series((*ways[0][:tail], Either(tails)))
+        return Series((*ways[0][:tail], Either(tuple(Series(tuple(way[tail:])) for way in ways))))
 
     def _arguments(self, tool: FunctionTool, use: ToolUse) -> Part:
         schema = arguments_of(tool, use)

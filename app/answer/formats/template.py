@@ -51,12 +51,11 @@ class Template:
         False if it only looks for calls in messages without content, as DeepSeek's first templates
         do, which then omit marks.
         """
-        tests = (each.right for each in self._tree.find_all(nodes.And))
         if any(
             isinstance(test, nodes.Test)
             and test.name == "none"
             and _is_member(test.node, "content")
-            for test in tests
+            for test in (each.right for each in self._tree.find_all(nodes.And))
         ):
             return False
         if any(each.attr == "tool_calls" for each in self._tree.find_all(nodes.Getattr)):

@@ -74,8 +74,7 @@ class Beginnings:
             far = left + length(here) - len(literal) + length(tail)
         if not is_through:
             return far, []
-        rest = self._automaton.skip_literal(here, len(literal))
-        return far, [(rest, tail, text + literal)]
+        return far, [(self._automaton.skip_literal(here, len(literal)), tail, text + literal)]
 
     def words(
         self, head: Expression, tail: Expression, text: bytes, mask: Mask

@@ -139,9 +139,8 @@ class Distances:
         length = int(plan.lengths[plan.position])
         if not length:
             return self._index.eos
-        trie = self._index.trie
-        node = trie.find(plan.text[plan.position : plan.position + length])
-        return trie.token[node : node + 1]
+        node = self._index.trie.find(plan.text[plan.position : plan.position + length])
+        return self._index.trie.token[node : node + 1]
 
     def _follow(self, state: State, plan: Plan) -> None:
         """Note the distances of ``state`` and of the next states that its fewest tokens pass.

@@ -73,9 +73,8 @@ class Masks:
     def nbytes(self) -> int:
         """Memory for memoised masks, in bytes. Any thread may read it."""
         entries = len(self._masks) + len(self._distances) + len(self._far_bytes)
-        one = self.index.words * 4 + 250
         return (
-            len(self._distinct) * one
+            len(self._distinct) * (self.index.words * 4 + 250)
             + 150 * entries
             + 250 * len(self._extends)
             + self._parts.nbytes
@@ -141,14 +140,13 @@ class Masks:
 
     def in_string(self, state: State) -> InString | None:
         """How far ``state`` is inside a JSON string, None if it is not between two characters."""
-        pool = self.automaton.pool
-        found = pool.leading_repetition(self.automaton.expression(state))
+        found = self.automaton.pool.leading_repetition(self.automaton.expression(state))
         if found is None:
             return None
         head, tail = found
-        character, low, high = pool.operands[head]
+        character, low, high = self.automaton.pool.operands[head]
         spelling = self._spellings.get(character)
-        if spelling is None or pool.nullable[tail]:
+        if spelling is None or self.automaton.pool.nullable[tail]:
             return None
         derivatives = self.automaton.derivatives
         row = derivatives.row(character)
@@ -193,16 +191,14 @@ class Masks:
         return self._once(mask)
 
     def _whole(self, state: State) -> tuple[Mask, int]:
-        mask = self.mask(state)
-        return mask, self._far_bytes[state]
+        return self.mask(state), self._far_bytes[state]
 
     def _once(self, mask: Mask) -> Mask:
         """``mask``, or the one with the same bits that is kept already. Read only.
 
         Raises ``ConstraintTooComplex`` where it allows nothing.
         """
-        pairs = mask[: len(mask) // 2 * 2].view(np.uint64)
-        number = int(fingerprint(pairs, mask[-1]))
+        number = int(fingerprint(mask[: len(mask) // 2 * 2].view(np.uint64), mask[-1]))
         if number == 0:
             raise _no_way()
         mask.flags.writeable = False

@@ -132,8 +132,7 @@ class Parts:
         if kind == Kind.UNION:
             return [(member, tail) for member in self._together(operand)]
         if kind == Kind.REPETITION and not self.bounds.is_plain(operand[0]):
-            more = pool.concatenate(pool.repeat_after_one(*operand), tail)
-            found = [(operand[0], more)]
+            found = [(operand[0], pool.concatenate(pool.repeat_after_one(*operand), tail))]
             return [*found, (tail, pool.epsilon)] if pool.nullable[head] else found
         return []
 
@@ -187,10 +186,9 @@ class Parts:
 
     def _is_text(self, head: Expression) -> bool:
         """Whether ``head`` is any text of some length."""
-        pool = self._automaton.pool
         return (
-            pool.kinds[head] == Kind.REPETITION
-            and pool.operands[head][0] in self._automaton.characters
+            self._automaton.pool.kinds[head] == Kind.REPETITION
+            and self._automaton.pool.operands[head][0] in self._automaton.characters
         )
 
     def _but_words(self, head: Expression) -> tuple[Expression, frozenset[bytes]] | None:
@@ -249,10 +247,9 @@ class Parts:
         return known[1]
 
     def _walked(self, here: Expression, text: bytes, mask: Mask) -> int:
-        automaton = self._automaton
-        found = self._walks.below(self._index.trie, automaton.state(here), text)
+        found = self._walks.below(self._index.trie, self._automaton.state(here), text)
         set_found(mask, found)
-        return max(map(automaton.length, self._walks.ends(found)), default=0)
+        return max(map(self._automaton.length, self._walks.ends(found)), default=0)
 
     def _head_of(self, head: Expression, text: bytes) -> Head:
         """The tokens that ``head`` allows, computed without its distant bounds."""
@@ -266,8 +263,7 @@ class Parts:
                 self._index.heads.keep(number, text, known)
                 self._heads[head, text] = known  # kept, should the work be too much
                 tokens = len(known.tokens) if known.mask is None else self._index.size
-                derivatives = self._automaton.derivatives
-                derivatives.spend((tokens + len(known.exits)) // TOKENS_PER_STEP)
+                self._automaton.derivatives.spend((tokens + len(known.exits)) // TOKENS_PER_STEP)
             self._heads[head, text] = known
         return known
 
@@ -277,12 +273,11 @@ class Parts:
         A token and the shortest way to the end have at most ``far + longest`` bytes, and no more
         rounds of a repetition, so they are within each bound that is no less.
         """
-        longest = self._index.longest
-        unbounded, bound = self.bounds.unbounded(head, longest + _KEPT_BOUND)
+        unbounded, bound = self.bounds.unbounded(head, self._index.longest + _KEPT_BOUND)
         if bound is None:
             return None
         known = self._head_of(unbounded, text)
-        return known if known.far + longest <= bound else None
+        return known if known.far + self._index.longest <= bound else None
 
     def _new_head(self, head: Expression, text: bytes) -> Head:
         automaton, trie, stack = self._automaton, self._index.trie, self._stack

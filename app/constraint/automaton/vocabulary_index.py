@@ -115,9 +115,8 @@ class VocabularyIndex:
     def _sort_string_tokens(self, automaton: Int32s, accepting: NDArray[np.bool_]) -> StringTokens:
         need = np.full(self.size, -1, np.int32)
         crossing = np.full((self.size, 2), -1, np.int32)
-        trie = self.trie
-        classify(*trie.arrays, automaton, accepting, START, need, crossing)
-        for source, target in trie.duplicates:
+        classify(*self.trie.arrays, automaton, accepting, START, need, crossing)
+        for source, target in self.trie.duplicates:
             need[target] = need[source]
             crossing[target] = crossing[source]
         needs = np.unique(need[need >= 0])

@@ -38,8 +38,7 @@ class Levels:
         self._pool = automaton.pool
         self._fronts: dict[State, Front] = {}
         self._without: dict[tuple[State, int], State] = {}
-        marked = self._pool.index[Kind.MARKED]
-        self.items = [inner for inner, mark in marked if mark == Mark.ITEM]
+        self.items = [inner for inner, mark in self._pool.index[Kind.MARKED] if mark == Mark.ITEM]
         """All items that must differ from others."""
 
     @property

@@ -33,8 +33,7 @@ class Plans:
 
     def is_plain(self, place: Place) -> bool:
         """Whether the shortest completion of the state of ``place`` repeats nothing."""
-        pool = self._pool
-        if pool.needed_names or pool.items_are_needed or place.is_near:
+        if self._pool.needed_names or self._pool.items_are_needed or place.is_near:
             return False
         return self._places.next_item(place) is None
 

@@ -115,5 +115,4 @@ def _shortest_below(pool: ExpressionPool, lengths: Derivatives, expression: Expr
 
 
 def _inside(pool: ExpressionPool, expression: Expression) -> Sequence[Expression]:
-    several = pool.kinds[expression] in (Kind.DISTINCT, Kind.CASES)
-    return () if several else pool.parts(expression)
+    return () if pool.kinds[expression] in (Kind.DISTINCT, Kind.CASES) else pool.parts(expression)

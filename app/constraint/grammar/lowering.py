@@ -144,8 +144,7 @@ class _Lowering:
         self._gap = self._between_tokens()
         for component in rest:
             self._lower_component(component)
-        leading = self._gap is not None
-        start = self._rules[self.grammar.start, leading]
+        start = self._rules[self.grammar.start, self._gap is not None]
         nullable = self.facts.nullable(self.grammar.rules[self.grammar.start].body)
         return self.pool.optional(start) if nullable else start
 
@@ -213,9 +212,8 @@ class _Lowering:
                 after = systems[user].pop(name)
                 bases[user] = pool.union((bases[user], pool.concatenate(bases[name], after)))
                 for other, between in systems[name].items():
-                    joined = pool.concatenate(between, after)
                     systems[user][other] = pool.union(
-                        (systems[user].get(other, pool.empty), joined)
+                        (systems[user].get(other, pool.empty), pool.concatenate(between, after))
                     )
 
     def _split(self, node: Node, *, leading: bool) -> tuple[System, Expression]:

@@ -85,8 +85,7 @@ def _targets(grammar: Rules, body: Node) -> list[str]:
     names: dict[str, None] = {}
     for reference in references(body):
         if reference.name not in grammar.rules:
-            reason = f"{reference.name} is not defined"
-            raise grammar.source.invalid(reason, reference.position)
+            raise grammar.source.invalid(f"{reference.name} is not defined", reference.position)
         names[reference.name] = None
     return list(names)
 

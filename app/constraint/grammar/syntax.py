@@ -36,8 +36,7 @@ class Source:
 
     def _place(self, position: int) -> tuple[int, int]:
         """Line and column, both counted from 1."""
-        line = self.text.count("\n", 0, position) + 1
-        return line, position - self._line_start(position) + 1
+        return self.text.count("\n", 0, position) + 1, position - self._line_start(position) + 1
 
     def _line_start(self, position: int) -> int:
         return self.text.rfind("\n", 0, position) + 1

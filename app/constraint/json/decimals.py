@@ -137,8 +137,7 @@ class Decimals:
         return str(places).rjust(self.places, "0")
 
     def _with_fraction(self, whole: int, low: str | None, high: str | None) -> Expression:
-        pool = self.pool
-        return pool.concatenate(pool.literal(b"%d" % whole), self._fraction(low, high))
+        return self.pool.concatenate(self.pool.literal(b"%d" % whole), self._fraction(low, high))
 
     def _fraction(self, low: str | None, high: str | None) -> Expression:
         """Fractions from ``low`` to ``high`` (None: no bound), which may be missing if 0 is one."""

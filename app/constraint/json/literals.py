@@ -50,15 +50,14 @@ class LiteralText(JsonText):
         return Notation(notation.quote.encode(), notation.escaped, notation.bare_names)
 
     def spell(self, members: Ranges) -> Expression:
-        pool = self.pool
         if not self.notation.escaped:
-            return utf8(pool, common(members, CHARACTERS))
+            return utf8(self.pool, common(members, CHARACTERS))
         if self.notation.has_json_strings:
             return super().spell(members)
         quotes = common(members, _QUOTES)
         spelled = [self.spelled(chr(code)) for first, last in quotes for code in (first, last)]
         others = super().spell(common(members, negate(_QUOTES)))
-        return pool.union((others, *map(pool.literal, dict.fromkeys(spelled))))
+        return self.pool.union((others, *map(self.pool.literal, dict.fromkeys(spelled))))
 
     def spell_freely(self, members: Ranges) -> Expression:
         freely = self.notation.has_json_strings

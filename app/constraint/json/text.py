@@ -269,9 +269,8 @@ class JsonText:
 
     def names_but(self, taken: Iterable[str]) -> Expression:
         """The contents of all names but those ``taken``, in one spelling each."""
-        pool = self.pool
-        others = pool.complement(pool.one_of(map(self.spelled, taken)))
-        return pool.intersect((self.any_content, others))
+        others = self.pool.complement(self.pool.one_of(map(self.spelled, taken)))
+        return self.pool.intersect((self.any_content, others))
 
     def any_object(self, depth: int = 0, *, once: bool = False) -> Expression:
         """Any object; ``once``: one spelling for each, so of one member at most."""

@@ -65,9 +65,8 @@ def common(left: Ranges, right: Ranges) -> Ranges:
 
 def clip(members: Ranges, first: int, last: int) -> Ranges:
     """The members from ``first`` to ``last``."""
-    start = bisect_left(members, first, key=lambda part: part[1])
     result = []
-    for low, high in members[start:]:
+    for low, high in members[bisect_left(members, first, key=lambda part: part[1]) :]:
         if low > last:
             break
         result.append((max(low, first), min(high, last)))
@@ -143,8 +142,7 @@ def _units(pool: ExpressionPool, members: Ranges, mark: int, base: int, tails: i
             else:
                 parts.setdefault(unit, []).append(clipped)
                 unit += 1
-    continuation = pool.byte(byte_range(0x80, 0xBF))
-    by_rest = {pool.repeat(continuation, tails, tails): whole}
+    by_rest = {pool.repeat(pool.byte(byte_range(0x80, 0xBF)), tails, tails): whole}
     for unit, part in parts.items():
         rest = _units(pool, tuple(part), 0x80, base + unit * size, tails - 1)
         by_rest[rest] = by_rest.get(rest, 0) | 1 << (mark + unit)

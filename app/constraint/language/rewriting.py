@@ -23,8 +23,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     The base of the pool stays whole. Expressions keep their order, and landmarks their names where
     these are texts and they are part of ``root``, or of the base.
     """
-    base = pool.base
-    result = base.extended(pool.max_nodes) if base else ExpressionPool(pool.max_nodes)
+    result = pool.base.extended(pool.max_nodes) if pool.base else ExpressionPool(pool.max_nodes)
     first = len(result)
     kept = parts_of(pool, [root, *pool.needed_names], first)
     moved = [*range(first), *[-1] * (len(pool) - first)]
@@ -48,10 +47,9 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
             operand = _moved(kind, operand, moved)
         add(operand)
         index[kind][operand] = number
-    landmarks = pool.landmarks.items()
     result.landmarks = {
         name: moved[expression]
-        for name, expression in landmarks
+        for name, expression in pool.landmarks.items()
         if moved[expression] >= 0 and isinstance(name, str)
     }
     result.exact_choices = pool.exact_choices

@@ -64,10 +64,8 @@ class Weights:
 
     def counting(self, round_: Expression) -> int | None:
         """Where to begin counting so that each ``round_`` is one character; None if nowhere."""
-        for place in (Place.BETWEEN, Place.RAW):
-            if self.widths(round_, place) == {place: (1, 1)}:
-                return place
-        return None
+        places = (Place.BETWEEN, Place.RAW)
+        return next((at for at in places if self.widths(round_, at) == {at: (1, 1)}), None)
 
     def bounds(self, expression: Expression, place: int) -> tuple[int, int]:
         """The least and most characters of any string that begins at ``place``."""
@@ -84,8 +82,7 @@ class Weights:
         return known
 
     def _widths(self, expression: Expression, place: int) -> Widths:
-        pool = self._pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
+        kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
         if kind == Kind.EMPTY:
             return {}
         if kind == Kind.EPSILON:
@@ -96,9 +93,8 @@ class Weights:
         if kind == Kind.BYTES:
             return _of_byte(operand, place)
         if kind == Kind.CONCATENATION:
-            pieces = self._pool.pieces(expression)
             widths: Widths = {place: (0, 0)}
-            for piece in pieces:
+            for piece in self._pool.pieces(expression):
                 widths = _either(
                     [
                         {end: _sum(before, after) for end, after in self.widths(piece, at).items()}
@@ -191,10 +187,9 @@ def fit(derivatives: Derivatives, counted: Counted) -> Fit | None:
     """A string of the pattern with an allowed number of characters; None if that is not plain."""
     pattern, low = counted.pattern, counted.low
     high = INFINITE - 1 if counted.high is None else counted.high
-    weights = derivatives.weights
-    place = weights.counting(counted.round)
+    place = derivatives.weights.counting(counted.round)
     if place is not None:
-        least, most = weights.bounds(pattern, place)
+        least, most = derivatives.weights.bounds(pattern, place)
         if least > high or most < low:
             return NOTHING_FITS
     if not derivatives.is_alive(pattern):
@@ -216,15 +211,14 @@ def rounds_in(derivatives: Derivatives, counted: Counted, text: bytes) -> int | 
     """Number of rounds in ``text``; None if it is not made of rounds, or that is not known."""
     if not text.translate(None, counted.letters):
         return len(text)
-    pool = derivatives.pool
     place = derivatives.weights.counting(counted.round)
     if place is None:
         return None
-    here = pool.repeat(counted.round)
+    here = derivatives.pool.repeat(counted.round)
     derivatives.spend(3 * len(text))
     for byte in text:
         here = derivatives.derivative_of(here, byte)
-    return weighed(text, place)[1] if pool.nullable[here] else None
+    return weighed(text, place)[1] if derivatives.pool.nullable[here] else None
 
 
 class _Stretching:

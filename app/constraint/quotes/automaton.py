@@ -54,11 +54,10 @@ class PieceAutomaton(Automaton):
 
     def begins_with_piece(self, expression: Expression) -> Inside | None:
         """The piece that ``expression`` begins with, where a quote ends that."""
-        pool = self.pool
-        if pool.kinds[expression] != Kind.CONCATENATION:
+        if self.pool.kinds[expression] != Kind.CONCATENATION:
             return None
-        head, tail = pool.operands[expression]
-        if pool.kinds[head] not in _PIECES or self.leading_literal(tail)[:1] != b'"':
+        head, tail = self.pool.operands[expression]
+        if self.pool.kinds[head] not in _PIECES or self.leading_literal(tail)[:1] != b'"':
             return None
         return Inside(head, self.state(tail))
 

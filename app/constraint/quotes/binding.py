@@ -186,8 +186,7 @@ class Pieces:
         far = np.zeros((0, 0), np.uint16)
         high = _UNBOUNDED if hole.high is None else min(hole.high, _UNBOUNDED)
         if len(finals):
-            pairs = len(document.data) * len(finals)
-            if pairs > room or len(finals) > 32_000:
+            if len(document.data) * len(finals) > room or len(finals) > 32_000:
                 raise ConstraintTooComplex(
                     "the patterns beside x-verbatim are too large for this text: their states "
                     f"times its bytes exceed {MOST_PAIRS}; shorten one of them"

@@ -82,8 +82,7 @@ class PieceMasks(Masks):
                 near[end] = self._distances.of(end, budget - 1) < budget
             set_bits(mask, found[near[found[:, 1]], 0])
         for found, tail in reached.within:
-            left = budget - 1 - self._distances.of(tail, budget)
-            near = found[:, 1] <= left
+            near = found[:, 1] <= budget - 1 - self._distances.of(tail, budget)
             set_found(mask, found[near])
             far_tokens = found[~near, 0]
             if not is_inside and len(far_tokens) <= _MOST_EXACT:

@@ -138,8 +138,7 @@ def _anchors_repeated(node: Node) -> Node | None:
     many = isinstance(node, Repeated) and (node.high is None or node.counts > MOST_ROUNDS)
     if many and node.anchored:
         return node
-    found = map(_anchors_repeated, _below(node))
-    return next((one for one in found if one is not None), None)
+    return next((one for one in map(_anchors_repeated, _below(node)) if one is not None), None)
 
 
 def _below(node: Node) -> tuple[Node, ...]:
@@ -190,12 +189,11 @@ class Continuations:
         return tuple(map(self._pool.union, zip(*rests, strict=True)))
 
     def _anchor(self, node: Anchor, rest: Continuation) -> Continuation:
-        pool = self._pool
         if node.doubtful and not self._lowering.loose:
-            return self._same(pool.empty)
+            return self._same(self._pool.empty)
         if node.at_end:
             return tuple(self._ended(one) for one in rest)
-        return (rest[0], *self._same(pool.empty)[1:])
+        return (rest[0], *self._same(self._pool.empty)[1:])
 
     def _ended(self, rest: Expression) -> Expression:
         """The part of a rest that ``$`` allows; some dialects let one line feed follow."""

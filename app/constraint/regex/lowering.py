@@ -144,15 +144,14 @@ class Lowering:
     @cached_method
     def plain(self, node: Node) -> Expression:
         """What a node without anchors matches."""
-        pool = self.pool
         if isinstance(node, Characters):
             return self.character(node.possible if self.loose else node.members)
         if isinstance(node, Sequence):
-            return pool.concatenate(*map(self.plain, node.parts))
+            return self.pool.concatenate(*map(self.plain, node.parts))
         if isinstance(node, Alternatives):
-            return pool.union(map(self.plain, node.options))
+            return self.pool.union(map(self.plain, node.options))
         assert isinstance(node, Repeated)
-        return pool.repeat(self.plain(node.body), node.low, node.high)
+        return self.pool.repeat(self.plain(node.body), node.low, node.high)
 
     @cached_method
     def nonempty(self, node: Node) -> Expression:
@@ -167,8 +166,7 @@ class Lowering:
         assert isinstance(node, Sequence)
         nonempty, full = pool.empty, pool.epsilon
         for part in reversed(node.parts):  # all are nullable
-            with_part = pool.concatenate(self.nonempty(part), full)
-            nonempty = pool.union((with_part, nonempty))
+            nonempty = pool.union((pool.concatenate(self.nonempty(part), full), nonempty))
             full = pool.concatenate(self.plain(part), full)
         return nonempty
 

@@ -75,8 +75,7 @@ class Node:
         return self._at(self.pointer, str(schema), schema)
 
     def _at(self, pointer: str, aspect: str, schema: Any) -> Node:
-        known = self._made.get((pointer, aspect))
-        return known or Node(pointer, schema, aspect, self._made)
+        return self._made.get((pointer, aspect)) or Node(pointer, schema, aspect, self._made)
 
 
 Goal = tuple[Node, ...]
@@ -163,8 +162,7 @@ class Document:
         """Dialect of the resource that contains ``node``."""
         if not self._has_drafts:
             return self._dialect
-        index = self._index
-        return index.dialects.get(index.base(node.pointer), self._dialect)
+        return self._index.dialects.get(self._index.base(node.pointer), self._dialect)
 
     @property
     def says_unknown(self) -> bool:

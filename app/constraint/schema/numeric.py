@@ -108,7 +108,12 @@ class _Numbers:
             self._keep_floats_exact()
         positive = self._positive()
         if positive == self._pool.empty and self._has_solution():
-            raise self._out_of_reach()
+            reason = f"numbers have at most {self._limits.fraction_digits} digits after the point"
+            if self._factor is not None:
+                reason = "the multiples between the bounds have too many digits"
+            keywords = ("multipleOf", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+            keyword, node = next((k, n) for k in keywords for n in self._nodes if k in n.schema)
+            raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
         if not self._negative:
             return positive
         return self._pool.intersect([positive, *self._negations()])
@@ -154,8 +159,7 @@ class _Numbers:
                 if isinstance(factor, float) and _whole_multiple(written(factor)) > 1:
                     if factor >= _EXACT_FLOAT:
                         reason = f"a float of {_EXACT_FLOAT:.0e} or more is not exact"
-                        pointer = node.pointer_to("multipleOf")
-                        raise UnsupportedSchema("multipleOf", pointer, reason)
+                        raise UnsupportedSchema("multipleOf", node.pointer_to("multipleOf"), reason)
                     lower, upper = self._between.lower, self._between.upper
                     self._between = Interval(
                         _tightest([Bound(-_EXACT_FLOAT, True), lower], upper=False),
@@ -175,15 +179,6 @@ class _Numbers:
         first += lower.exclusive and first * step == low
         last -= upper.exclusive and last * step == high
         return first <= last
-
-    def _out_of_reach(self) -> UnsupportedSchema:
-        limits = self._limits
-        reason = f"numbers have at most {limits.fraction_digits} digits after the point"
-        if self._factor is not None:
-            reason = "the multiples between the bounds have too many digits"
-        keywords = ("multipleOf", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
-        keyword, node = next((k, n) for k in keywords for n in self._nodes if k in n.schema)
-        return UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
 
 
 def _bound(nodes: Goal, inclusive: str, exclusive: str, *, upper: bool) -> Bound | None:

@@ -157,8 +157,7 @@ def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShap
 
 def names_in(node: Node) -> dict[str, None]:
     """The members that ``properties`` and ``required`` of a node speak of."""
-    schema = node.schema
-    return dict.fromkeys([*schema.get("properties", ()), *schema.get("required", ())])
+    return dict.fromkeys([*node.schema.get("properties", ()), *node.schema.get("required", ())])
 
 
 def demands_of(case: Goal) -> dict[str, Demand]:

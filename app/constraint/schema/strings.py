@@ -280,8 +280,7 @@ class Strings:
         if facts.patterns or facts.wholes or facts.negative:
             raw = self._language(facts, self._raw, spell=str.encode)
             rows, finals = self._table(raw, node)
-        hole = Hole(facts.source, low, high, rows, finals, node.pointer)
-        return self._pool.hole(hole, free)
+        return self._pool.hole(Hole(facts.source, low, high, rows, finals, node.pointer), free)
 
     def _table(self, raw: Expression, node: Node) -> tuple[bytes, bytes]:
         """``Hole.pattern`` and ``Hole.finals`` of an expression over raw UTF-8."""
@@ -308,8 +307,7 @@ class Strings:
     ) -> syntax.Node:
         known = self._parsed.get(pattern)
         if known is None:
-            pointer = node.pointer_to(keyword)
-            known = parse_keyword(pattern, self._text.limits, keyword, pointer)
+            known = parse_keyword(pattern, self._text.limits, keyword, node.pointer_to(keyword))
             self._parsed[pattern] = known
         if negated and repeats_anchors(known):
             reason = "a pattern that repeats anchors cannot be negated"

@@ -150,8 +150,7 @@ class Cursor:
         if sure:
             return sure[0] not in b"]"
         choice = self._listed(Place.FIRST_ITEM)
-        kinds = set() if choice is None else {way.kind for way in choice.ways}
-        return kinds == {"item"}
+        return choice is not None and {way.kind for way in choice.ways} == {"item"}
 
     def _sure(self) -> bytes:
         """Known bytes after the cursor; b"" if there are none."""

@@ -128,8 +128,7 @@ def draw(logprobs: Seq[float], temperature: float, uniform: float) -> int:
         logs = np.zeros(len(logs))
     if temperature == 0.0:
         return int(logs.argmax())
-    shares = np.exp((logs - logs.max()) / temperature)
-    ends = np.cumsum(shares)
+    ends = np.cumsum(np.exp((logs - logs.max()) / temperature))
     return min(int(np.searchsorted(ends, uniform * ends[-1], side="right")), len(logs) - 1)
 
 

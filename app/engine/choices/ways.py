@@ -131,8 +131,7 @@ class _Growing:
         for each in path:
             node = self.nodes[each]
             over = self._over(whole[node.at :], way.borders)
-            sets = [over, self._eos] if each == path[-1] else [over]
-            tokens = np.unique(np.concatenate(sets))
+            tokens = np.unique(np.concatenate([over, self._eos] if each == path[-1] else [over]))
             if len(tokens):
                 node.ends.append((number, tokens))
         return True

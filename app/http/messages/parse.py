@@ -374,8 +374,7 @@ def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUs
         case ThinkingEnabled(budget_tokens=budget):
             fields = ReasoningFields(effort=effort, max_tokens=budget)
             return asked_reasoning(fields, config, param="thinking")
-    adaptive = True if wire.thinking else None
-    return AS_IT_IS, template_words(adaptive, effort, None, config)
+    return AS_IT_IS, template_words(True if wire.thinking else None, effort, None, config)
 
 
 def _content(wire: ConversationFields, config: ApiConfig) -> tuple[str, ConstraintSpec | None]:

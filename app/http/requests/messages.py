@@ -74,8 +74,7 @@ class ImageReader:
     def refused(self, type: str, param: str) -> InvalidRequest:
         """The error for an unsupported part, such as an image for a model without images."""
         kind, takes = self._kind, self._takes
-        reason = f"{kind} of type {type!r} are not supported; use {takes}"
-        return refusal(param, reason)
+        return refusal(param, f"{kind} of type {type!r} are not supported; use {takes}")
 
 
 def source_of_url(

@@ -66,10 +66,9 @@ class Ignored:
 
         Names are separated by commas; characters not allowed in headers are percent-encoded.
         """
-        quoted = [quote(name, safe="[].=:/$@") for name in self._names]
         names = [
             name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
-            for name in quoted
+            for name in [quote(name, safe="[].=:/$@") for name in self._names]
         ]
         if self._more:
             names.append("...")

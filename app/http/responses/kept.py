@@ -118,8 +118,7 @@ class Conversations:
             return item
         name: str = item["id"]
         response_id = f"resp_{name.split('_')[1]}" if name.count("_") == 2 else name
-        kept = await self._find(response_id, f"{param}.id")
-        for each in await self._items(kept, f"{param}.id"):
+        for each in await self._items(await self._find(response_id, f"{param}.id"), f"{param}.id"):
             if each.get("id") == name:
                 return each
         raise refusal(f"{param}.id", f"the response has no item {name[:64]!r}")

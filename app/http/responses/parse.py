@@ -386,7 +386,6 @@ def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answe
 
 def _settings(wire: ResponsesRequest, model: ServedModel, *, store: bool) -> dict[str, Any]:
     """The settings of its request that a response repeats, defaults included."""
-    reasoning = wire.reasoning
     choice = wire.tool_choice
     return {
         "model": model.id,
@@ -401,7 +400,7 @@ def _settings(wire: ResponsesRequest, model: ServedModel, *, store: bool) -> dic
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
         "previous_response_id": wire.previous_response_id,
         "prompt_cache_key": wire.prompt_cache_key,
-        "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
+        "reasoning": {"effort": wire.reasoning.effort if wire.reasoning else None, "summary": None},
         "safety_identifier": wire.safety_identifier,
         "temperature": 1.0 if wire.temperature is None else wire.temperature,
         "text": {"format": _format(wire), "verbosity": "medium"},
@@ -477,14 +476,13 @@ def read_conversation(
     images = ImageReader(config.images, "input_text", "input_image")
     messages, passages = _template_messages(wire, body, images, ignored)
     format = wire.text.format if wire.text else None
-    note = schema_prompt(wire.schema_in_prompt, content, config, format)
     conversation = Conversation(
         messages,
         () if wire.tool_choice == "none" else tools,
         template_options(wire.chat_template_kwargs, config, ignored) | variables,
         passages,
         use,
-        note,
+        schema_prompt(wire.schema_in_prompt, content, config, format),
         images.sources,
     )
     return conversation, tools, namespaces
@@ -611,8 +609,7 @@ class _ItemReader(TemplateMessages):
         return self.messages[-1]
 
     def _add_reasoning(self, item: Reasoning, param: str) -> None:
-        parts = item.content or item.summary or []
-        text = "\n".join(part.text for part in parts)
+        text = "\n".join(part.text for part in item.content or item.summary or [])
         if text:
             answer = self._open_answer()
             # An answer that was cut while it reasoned has nothing else.

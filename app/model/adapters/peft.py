@@ -189,8 +189,7 @@ def _pair(module: str, parts: Mapping[str, Tensor], config: Mapping[str, Any]) -
             f"{module}: lora_A is {[*a.shape]} and lora_B {[*b.shape]}, but the rank is {rank}"
         )
     alpha = _of_module(config["alpha_pattern"], module, config["lora_alpha"])
-    scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
-    return Pair(a, b * scale)
+    return Pair(a, b * (alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank))
 
 
 def _of_module(patterns: Mapping[str, float] | None, module: str, default: float) -> float:

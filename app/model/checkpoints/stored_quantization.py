@@ -182,8 +182,7 @@ def _parts(tensor: Any) -> Iterator[Tensor]:
 
 def _as_stored_in_fp8(stored: Mapping[str, Any], way_out: str) -> Any:
     """The configuration that keeps weights of 8-bit floats; it has no other kernels."""
-    groups = stored.get("config_groups") or {}
-    weights = [group.get("weights") or {} for group in groups.values()]
+    weights = [group.get("weights") or {} for group in (stored.get("config_groups") or {}).values()]
     types = {f"{each.get('num_bits')}-bit {each.get('type')}" for each in weights}
     if types != {"8-bit float"}:
         raise UnsupportedModel(

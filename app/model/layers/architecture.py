@@ -66,8 +66,7 @@ def check_config(config: PretrainedConfig) -> None:
         raise UnsupportedModel(f"{text.model_type} reads its text in both directions")
     if getattr(text, "prefix_lm", False):
         raise UnsupportedModel(f"{text.model_type} reads its prompt in both directions")
-    layer_types = getattr(text, "layer_types", None) or ()
-    unknown = sorted(set(layer_types) - SUPPORTED_LAYER_TYPES)
+    unknown = sorted(set(getattr(text, "layer_types", None) or ()) - SUPPORTED_LAYER_TYPES)
     if unknown:
         raise UnsupportedModel(
             f"{text.model_type} has layers of type {', '.join(unknown)}; only "
@@ -80,8 +79,7 @@ def check_layers(model: PreTrainedModel, routed: Collection[int]) -> None:
 
     Raises ``UnsupportedModel`` with the name of its class.
     """
-    text = model.config.get_text_config()
-    types = getattr(text, "layer_types", None) or ()
+    types = getattr(model.config.get_text_config(), "layer_types", None) or ()
     by_token = {layer for layer, kind in enumerate(types) if kind in _BY_TOKEN}
     # Layers that run several times in a pass (HRM) are counted as often, but there once.
     there = {number for each in model.modules() if (number := _number(each)) is not None}
@@ -108,10 +106,8 @@ def _number(module: nn.Module) -> int | None:
 def layers_of(model: PreTrainedModel) -> list[nn.Module]:
     """The layers of ``model``; none if they are not in one list."""
     count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
-            return list(module)
-    return []
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return next((list(layers) for layers in lists if len(layers) == count), [])
 
 
 def chunk_sizes(config: PretrainedConfig) -> Mapping[int, int]:

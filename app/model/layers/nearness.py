@@ -51,8 +51,7 @@ class _Growth:
         """``rows`` [1, T, H, D], grown."""
         assert self._floor is not None
         times = ((self._positions + 1).float() / self._floor).clamp(min=1.0)
-        factors = 1.0 + self._alpha * times.log()
-        return (rows.float() * factors[..., None, None]).to(rows.dtype)
+        return (rows.float() * (1.0 + self._alpha * times.log())[..., None, None]).to(rows.dtype)
 
 
 def _hand_over(module: Any, route: AttentionRoute, growth: _Growth | None) -> None:

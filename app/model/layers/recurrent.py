@@ -183,9 +183,8 @@ class _StateProbe:
     def convolve(
         self, layer: int, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
     ) -> Tensor:
-        kept = weight.shape[1] - 1
         scan = self.shapes[layer].scan if layer in self.shapes else None
-        self.shapes[layer] = StateShape((kept, x.shape[1]), x.dtype, scan)
+        self.shapes[layer] = StateShape((weight.shape[1] - 1, x.shape[1]), x.dtype, scan)
         return x.new_zeros(x.shape)
 
     def delta_rule(self, layer: int, scan: DeltaRule) -> Tensor:

@@ -416,8 +416,7 @@ class Admission:
         """
         if queue.places.used <= self._running:
             return 0.0
-        waiting = sum(queue.waiting.values())
-        others = waiting - ticket.answers
+        others = sum(queue.waiting.values()) - ticket.answers
         own = queue.waiting[ticket.tenant] - ticket.answers
         ahead = min(others, (own + 1) * len(queue.waiting))
         share = ahead / others if others else 0.0

@@ -19,8 +19,7 @@ from app.model.vision import load_image_processor  # noqa: E402
 
 def prepare_image(job: ImageJob, model: str, limits: ReadingLimits) -> PreparedImage:
     """``model``: what it is loaded from. Raises ``InvalidRequest``."""
-    image = read_image(job.data, limits)
-    return _processor(model).prepare(image, job.detail, job.max_tokens)
+    return _processor(model).prepare(read_image(job.data, limits), job.detail, job.max_tokens)
 
 
 @functools.cache

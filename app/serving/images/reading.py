@@ -95,8 +95,7 @@ def read_image(data: str | bytes, limits: ReadingLimits) -> Image.Image:
 def _decoded(data: str) -> bytes:
     try:
         # Line breaks are common (RFC 2045); anything else outside the alphabet is a mistake.
-        bare = data.encode("ascii").translate(None, _WHITE_SPACE)
-        return base64.b64decode(bare, validate=True)
+        return base64.b64decode(data.encode("ascii").translate(None, _WHITE_SPACE), validate=True)
     except (UnicodeEncodeError, binascii.Error) as error:
         reason = "it has other characters" if isinstance(error, UnicodeEncodeError) else str(error)
         raise InvalidImage(

@@ -193,8 +193,7 @@ class Branches:
         together: list[Reached] = []
         done, left = branch.done, branch.disjunctions
         if node.aspect == NOT:
-            ways = self._negations(node)
-            left = (*left, Disjunction((node, 0), ways, above, annotates=False))
+            left = (*left, Disjunction((node, 0), self._negations(node), above, annotates=False))
         else:
             children = self._children_that_hold(node)
             together = [Reached(child, above, reached.annotates) for child in children]
@@ -238,8 +237,7 @@ class Branches:
 
         A disjunction with at most one alternative left is decided as soon as it is seen.
         """
-        nodes = branch.branch
-        done = set(nodes)
+        done = set(branch.branch)
         apart = self._apart(branch)
         if len(apart) == len(branch.disjunctions) > 0:
             made = [Reached(node, each.above, each.annotates) for each, node in apart.items()]
@@ -250,7 +248,7 @@ class Branches:
         for disjunction in branch.disjunctions:
             if disjunction in apart:
                 continue
-            if self._holds_anyway(nodes, disjunction):
+            if self._holds_anyway(branch.branch, disjunction):
                 settled.add(disjunction)
                 continue
             ways = self._ways_beside(branch, disjunction)
@@ -343,10 +341,9 @@ class Branches:
     def _ways_beside(self, branch: PartialBranch, disjunction: Disjunction) -> list[Alternative]:
         """The alternatives that are not obviously void beside the finished nodes."""
         ways = disjunction.alternatives
-        context = branch.branch
         if disjunction.exclusive:
             assert self._exactly_one is not None, "not exclusive without it"
-            ways = self._exactly_one.of(context, tuple([way[0] for way in ways]))
+            ways = self._exactly_one.of(branch.branch, tuple([way[0] for way in ways]))
         if len(branch.disjunctions) == 1:
             return ways
         left = []
@@ -357,7 +354,7 @@ class Branches:
             for node in plain:
                 self._check(node)
             plain = [node for node in plain if "$ref" not in node.schema]
-            if not plain or not self._is_void((*context, *plain)):
+            if not plain or not self._is_void((*branch.branch, *plain)):
                 left.append(way)
         return left
 

@@ -120,9 +120,8 @@ class Summaries:
     @cached_method
     def _tags(self, node: Node) -> frozenset[str]:
         """The members whose values ``node`` lists, if it restricts nothing else."""
-        schema = node.schema
-        plain = isinstance(schema, dict) and _says_only(schema, _OF_TAGGED)
-        members = schema.get("properties", {}) if plain else {}
+        plain = isinstance(node.schema, dict) and _says_only(node.schema, _OF_TAGGED)
+        members = node.schema.get("properties", {}) if plain else {}
         unknown = self._document.dialect(node).unknown
         listed = isinstance(members, dict) and all(
             _is_tag(member) and unknown.isdisjoint(member) for member in members.values()
@@ -142,8 +141,7 @@ class Summaries:
         found = []
         for node in nodes:
             schema = node.schema
-            by_const = "const" in schema and "const" not in self._document.dialect(node).unknown
-            if by_const:
+            if "const" in schema and "const" not in self._document.dialect(node).unknown:
                 found.append(frozenset([identity(schema["const"])]))
             elif "enum" in schema:
                 found.append(frozenset(map(identity, schema["enum"])))
@@ -226,8 +224,7 @@ class ExactlyOne:
         """Alternatives for exactly one of ``children`` beside ``branch``: each child, with the
         negations of those that it may overlap there."""
         shared = self._shared_kinds(children)
-        common = tuple([node.made(OWN + node.aspect, node.schema) for node in branch])
-        context = (*common, *shared)
+        context = (*[node.made(OWN + node.aspect, node.schema) for node in branch], *shared)
         beside = self._summaries.beside(context)
         others: list[list[Node]] = [[] for _ in children]
         for left, right in self._maybe_overlapping(children):
@@ -257,8 +254,7 @@ class ExactlyOne:
         ]
         if len(pairs) > self._limits.overlaps:
             parent = children[0].pointer.rpartition("/")[0]
-            reason = "too many of its alternatives overlap"
-            raise UnsupportedSchema("oneOf", parent, reason)
+            raise UnsupportedSchema("oneOf", parent, "too many of its alternatives overlap")
         return pairs
 
     def _overlap(self, context: Goal, beside: Summary, left: Node, right: Node) -> bool:

@@ -138,7 +138,6 @@ class Evaluation:
         return all(self.admits(item_goal(branch, index), item) for index, item in enumerate(value))
 
     def _admits_object(self, branch: Branch, value: dict[str, Any]) -> bool:
-        matches = self._strings.key_matches
         low, high = counts(branch, "minProperties", "maxProperties")
         if len(value) < low or (high is not None and len(value) > high):
             return False
@@ -155,7 +154,7 @@ class Evaluation:
             ):
                 return False
         return all(
-            self.admits(member_goal(branch, name, matches), member)
+            self.admits(member_goal(branch, name, self._strings.key_matches), member)
             for name, member in value.items()
         )
 

@@ -56,11 +56,10 @@ def alternatives(node: Node, document: Document) -> list[Alternative]:
     Raises ``UnsupportedSchema`` where the negation of a keyword cannot be enforced.
     """
     plain = node.made("", node.schema)
-    schema = plain.schema
     found: list[Alternative] = [(negated(target),) for target in document.references(plain)]
     if document.only_refers(plain):
         return found
-    for keyword in schema:
+    for keyword in plain.schema:
         negation = _NEGATIONS.get(keyword)
         if keyword in document.dialect(plain).unknown:
             reason = "it does not exist in the draft of $schema; it is read as in later drafts"
@@ -73,35 +72,23 @@ def alternatives(node: Node, document: Document) -> list[Alternative]:
 def differs(node: Node, aspect: str, value: Any) -> Node:
     """A node for any value but this one; ``aspect`` names it among those made of ``node``."""
     if isinstance(value, list):
-        ways = _other_arrays(node, aspect, value)
+        ways: list[dict[Any, Any]] = [{"minItems": len(value) + 1}]
+        if value:
+            ways.append({"maxItems": len(value) - 1})
+        for index, item in enumerate(value):
+            ways.append(_with_item(index, differs(node, f"{aspect} item {index}", item)))
     elif isinstance(value, dict):
-        ways = _other_objects(node, aspect, value)
+        ways = [{SOME_MEMBER: SomeMember(node.boolean(True), names=frozenset(value))}]
+        for name, member in value.items():
+            ways.append({"properties": {name: False}})
+            other = differs(node, f"{aspect} member {name!r}", member)
+            ways.append({"required": [name], "properties": {name: other}})
     else:
         return node.made(aspect, {NOT_ENUM: [value]})
     kind = "array" if isinstance(value, list) else "object"
     others = {"type": [name for name in TYPES if name != kind]}
     nodes = [node.made(f"{aspect} {n}", {"type": kind, **way}) for n, way in enumerate(ways)]
     return node.made(aspect, {"anyOf": [node.made(f"{aspect} type", others), *nodes]})
-
-
-def _other_arrays(node: Node, aspect: str, value: list[Any]) -> list[dict[Any, Any]]:
-    size = len(value)
-    ways: list[dict[Any, Any]] = [{"minItems": size + 1}]
-    if size > 0:
-        ways.append({"maxItems": size - 1})
-    for index, item in enumerate(value):
-        ways.append(_with_item(index, differs(node, f"{aspect} item {index}", item)))
-    return ways
-
-
-def _other_objects(node: Node, aspect: str, value: dict[str, Any]) -> list[dict[Any, Any]]:
-    anything = node.boolean(True)
-    ways: list[dict[Any, Any]] = [{SOME_MEMBER: SomeMember(anything, names=frozenset(value))}]
-    for name, member in value.items():
-        ways.append({"properties": {name: False}})
-        other = differs(node, f"{aspect} member {name!r}", member)
-        ways.append({"required": [name], "properties": {name: other}})
-    return ways
 
 
 def _made(node: Node, of: str, kind: str, schema: dict[Any, Any]) -> Alternative:
@@ -190,8 +177,7 @@ def _contains(node: Node) -> Iterator[Alternative]:
         fewer = {"contains": child, "minContains": 0, "maxContains": least - 1}
         yield _made(node, "minContains", "array", fewer)
     if most is not None:
-        more = {"contains": child, "minContains": int(most) + 1}
-        yield _made(node, "maxContains", "array", more)
+        yield _made(node, "maxContains", "array", {"contains": child, "minContains": int(most) + 1})
 
 
 def _properties(node: Node) -> Iterator[Alternative]:

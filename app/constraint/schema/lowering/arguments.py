@@ -225,20 +225,18 @@ class ParametersBuilder(ArgumentsBuilder):
 
     def _written_bare(self, values: list[Any], kinds: _Kinds) -> Expression:
         """Texts of those ``values`` that are read as the same value."""
-        pool = self._pool
         texts = [text for value in values for text in self._spellings(value, kinds)]
         if values and not texts:
             reason = f"{values[0]!r} cannot be told from other allowed values"
             raise UnsupportedSchema("enum", "", reason)
-        return pool.one_of(texts)
+        return self._pool.one_of(texts)
 
     def _spellings(self, value: Any, kinds: _Kinds) -> Iterator[bytes]:
         """The texts of ``value``, each with the text between the name and it."""
         kind = json_kind(value)
         between = self._notation.between_of(kind)
         if isinstance(value, str):
-            beside = self._beside(kind, kinds)
-            known = kind_of(value, beside, self._notation.words) == "string"
+            known = kind_of(value, self._beside(kind, kinds), self._notation.words) == "string"
             if known and self._notation.stop not in value and not _SURROGATE.search(value):
                 yield (between + value).encode()
         elif kind not in kinds:

@@ -173,9 +173,8 @@ class ArrayWriter:
         If there is a maximum count, an item that does not count must not satisfy the node.
         """
         steps = []
-        may_count = [(1, 0) if w.start <= index else (0,) for w in shape.wanted]
         goal = shape.prefix[index] if index < len(shape.prefix) else shape.rest
-        for counted in product(*may_count):
+        for counted in product(*[(1, 0) if w.start <= index else (0,) for w in shape.wanted]):
             asked = list(goal)
             for w, one in zip(shape.wanted, counted, strict=True):
                 if one:

@@ -124,7 +124,6 @@ class ObjectWriter:
     def _by_choices(self, nodes: Goal, names: Goal, shape: ObjectShape) -> tuple[Cases, Cases]:
         """The members under the alternatives' demands: each as the first one, and each as a later
         one, which may be absent."""
-        pool = self.pool
         places = {member.name: place for place, member in enumerate(shape.members)}
         demands: list[dict[Demand, int]] = [{} for _ in places]
         """Demands on each member, with their bits."""
@@ -147,8 +146,8 @@ class ObjectWriter:
                 required = member.required or any(needed for needed, _ in asked)
                 goal = dict.fromkeys([*member.goal, *(n for _, goal in asked for n in goal)])
                 written = self._member(nodes, names, Member(member.name, tuple(goal), required), ())
-                there = pool.concatenate(self.between, written.plain)
-                tables.append((written.plain, there if required else pool.optional(there)))
+                there = self.pool.concatenate(self.between, written.plain)
+                tables.append((written.plain, there if required else self.pool.optional(there)))
             first.append(tuple([alone for alone, _ in tables]))
             behind.append(tuple([there for _, there in tables]))
         return Cases(tuple(first), tuple(choices)), Cases(tuple(behind), tuple(choices))
@@ -166,9 +165,8 @@ class ObjectWriter:
     def _member(
         self, nodes: Goal, names: Goal, member: Member, wanted: tuple[Node, ...]
     ) -> _Written:
-        pool = self.pool
         if names and not all(self._free_names.admits(node, member.name) for node in names):
-            return _Written(member.required, pool.empty, {})
+            return _Written(member.required, self.pool.empty, {})
         missing = self.limits.missing if member.required else 0
         if missing and (reason := unspelled(json_text(member.name), missing)):
             node = next((n for n in nodes if member.name in n.schema.get("required", ())), nodes[0])
@@ -267,9 +265,7 @@ class _Tails:
         named_only = free == self._pool.empty and not blocks
         if shape.high is not None and named_only and shape.high >= len(members):
             self._high = None
-        self._cap = max(self._low, 1)
-        if self._high is not None:
-            self._cap = min(self._high, len(members))
+        self._cap = max(self._low, 1) if self._high is None else min(self._high, len(members))
         size = len(members) * (self._cap + 1) << len(shape.some)
         if size > writer.limits.counted_members or (
             self._cap > 1 and size * len(members) > 50 * writer.limits.counted_members

@@ -153,14 +153,13 @@ def _attention(
         )
     rope = _rope(keys, theta) | ({"partial_rotary_factor": rotated / head_dim} if partial else {})
     layer = keys.take("attention.layer_norm_epsilon", None)
-    rms = keys.take("attention.layer_norm_rms_epsilon", layer)
     return {
         "num_attention_heads": heads,
         "num_key_value_heads": keys.shared("attention.head_count_kv", heads),
         "head_dim": head_dim,
         "intermediate_size": keys.shared("feed_forward_length", None),
         "rope_parameters": rope,
-        eps: rms,
+        eps: keys.take("attention.layer_norm_rms_epsilon", layer),
     }
 
 
@@ -226,8 +225,7 @@ def _granite(keys: _Keys) -> _Values:
         "residual_multiplier": "residual_scale",
         "logits_scaling": "logit_scale",
     }
-    routed = keys.file.architecture == "granitemoe"
-    values = _experts(keys) if routed else _dense(keys)
+    values = _experts(keys) if keys.file.architecture == "granitemoe" else _dense(keys)
     return values | {name: keys.take(key, 1.0) for name, key in scales.items()} | keys.biases()
 
 

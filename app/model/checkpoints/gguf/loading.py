@@ -127,11 +127,10 @@ class _Reader:
 
     def log(self) -> None:
         if self._rounded:
-            kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(self._rounded.items()))
             _log.warning(
                 "weights rounded to 8 bits (8.5 bits a weight): %s, with an error of at most "
                 "%.2f%% of a weight; %s are kept unchanged",
-                kinds,
+                ", ".join(f"{count} of {kind}" for kind, count in sorted(self._rounded.items())),
                 100 * self._most,
                 ", ".join(kind.name for kind in READERS),
             )
