@@ -97,10 +97,6 @@ class KvStorage:
         """Index of a layer's group, by layer."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
 
-    def pool_slots(self, group: int) -> int:
-        """Slots in the tensors of a group's layers."""
-        return len(self.keys[self.groups[group].layers[0]])
-
     def of_layer(self, layer: int) -> Iterator[Tensor]:
         """All tensors of a layer that are indexed by slot; some may share their memory."""
         for parts in (self.keys, self.values, self.key_scales, self.value_scales):

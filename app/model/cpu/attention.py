@@ -40,7 +40,7 @@ _SHORT_TOKENS_OF_LATENTS = 4
 _SPREAD_WORK = 1 << 20
 """Products of queries with keys from which several threads are used: 0.2 ms of one thread."""
 
-_NO_HEADS = np.empty(0, dtype=np.float32)
+_NO_HEADS = torch.empty(0)
 _NO_BLOCKS = np.empty(0, dtype=np.int64)
 _NO_ENDS = np.empty(0, dtype=np.int64)
 
@@ -143,10 +143,10 @@ class CpuAttention:
         keys, group = self.storage.keys[layer], self.storage.group_of[layer]
         rows, pool = _by_token(query), as_numpy(keys)
         number: Any = pool.dtype.type
-        slopes = _NO_HEADS if options.slopes is None else options.slopes.float().numpy()
-        if options.near is not None:
-            slopes = options.near.float().numpy().reshape(-1)
-        sinks = None if options.sinks is None else options.sinks.float()
+        assert query.dtype == values.dtype == out.dtype == keys.dtype
+        by_distance = options.slopes if options.near is None else options.near
+        slopes = _NO_HEADS if by_distance is None else by_distance.float().contiguous()
+        sinks = None if options.sinks is None else options.sinks.float().contiguous()
         work = self.short.positions * query.shape[0] * query.shape[2]
         with spreading(work > _SPREAD_WORK) as threads:
             chunks = min(threads, keys.shape[1])
@@ -176,8 +176,8 @@ class CpuAttention:
                 "window": options.window or 0,
                 "chunked": options.chunked,
                 "sinks": 0 if sinks is None else sinks.data_ptr(),
-                "slopes": slopes.ctypes.data,
-                "slope_count": len(slopes),
+                "slopes": slopes.data_ptr(),
+                "slope_count": slopes.numel(),
                 "extent": 0 if options.near is None else options.near.shape[2],
                 "scale": options.scale,
                 "softcap": options.softcap or 0.0,
@@ -190,6 +190,7 @@ class CpuAttention:
     def _write(self, rows: Tensor, pool: Tensor, group: int) -> None:
         """Put keys or values [Hk, T, D] into the slots of the step's tokens."""
         rows = _by_token(rows)
+        assert rows.dtype == pool.dtype
         kernels.write(rows.data_ptr(), self.slots[group], pool.data_ptr(), pool[0].nbytes)
 
     def _attend_latents(

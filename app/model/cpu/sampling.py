@@ -70,10 +70,8 @@ class CpuSampler:
         """Allocate scratch memory; it is kept, as fresh pages cost more than the loops."""
         self._wide = np.empty((threads, self._size), dtype=np.float32)
         self._totals = np.empty((threads, len(self._everything)), dtype=np.int64)
-        self._draws["wide"], self._draws["totals"] = (
-            self._wide.ctypes.data,
-            self._totals.ctypes.data,
-        )
+        self._draws["wide"] = self._wide.ctypes.data
+        self._draws["totals"] = self._totals.ctypes.data
 
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult:
         """See ``Sampler``."""
@@ -127,6 +125,7 @@ class CpuSampler:
 
     def _draw_plain(self, logits: Tensor, draws: Sequence[Draw]) -> list[int]:
         masks: Bits = np.stack([self._mask(draw) for draw in draws])
+        assert masks.shape[1] == len(self._everything)
         out: Ints = np.empty(len(draws), dtype=np.int64)
         much = len(draws) > 1 and int(np.count_nonzero(masks)) > _SPREAD_WORDS
         with spreading(much) as threads:

@@ -55,8 +55,7 @@ STEP = record(
     "tokens", "hidden", "normed", "heads", "attended", "intermediate",
     "cos", "sin", "rotary_dim", "slots", "spans", "span_count", "blocks", "block_size",
     "later", "later_count",
-    "pools",
-    "attend", "attention",
+    "pools", "attend", "attention",
     "state_spans", "rows", "reads", "save_starts", "save_rows", "save_slots",
     "state_pools", "state_slots", "convolved", "gates",
 )  # fmt: skip

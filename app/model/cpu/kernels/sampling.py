@@ -261,10 +261,8 @@ def draw_rows(number: Any) -> int:
         wide = memory(at(call.wide + 4 * size * thread), (size,), _f32)
         totals = memory(at(call.totals + 8 * words * thread), (words,), _i64)
         keys = memory(at(call.keys), (rows,), np.uint64)
-        out, sharpness = (
-            memory(at(call.out), (rows,), _i64),
-            memory(at(call.sharpness), (rows,), _f64),
-        )
+        sharpness = memory(at(call.sharpness), (rows,), _f64)
+        out = memory(at(call.out), (rows,), _i64)
         for row in range(rows * thread // call.threads, rows * (thread + 1) // call.threads):
             logits = memory(at(call.logits + call.pitch * row), (size,), number)
             mask = memory(at(call.masks + 4 * words * row), (words,), np.uint32)

@@ -52,10 +52,8 @@ def score_row(number: Any) -> int:
 
     def run(call_at: int, item: int) -> None:
         call = memory(at(call_at), (1,), SETS)[0]
-        places, sets = (
-            memory(at(call.rows), (call.count,), _i64),
-            memory(at(call.sets), (call.count,), _i64),
-        )
+        places = memory(at(call.rows), (call.count,), _i64)
+        sets = memory(at(call.sets), (call.count,), _i64)
         row = memory(at(call.logits + call.pitch * places[item]), (call.size,), number)
         top = _greatest(row, call.size)
         total = 0.0
