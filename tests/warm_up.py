@@ -1,8 +1,9 @@
 """Compile the kernels that most tests run, unless they are compiled for the current sources.
 
-numba keeps compiled kernels beside the sources. In a fresh clone this takes most of a minute; without it,
-each process that runs tests, each server of a test and each compile worker would compile the same
-kernels. Set-up starts this program and does not wait for it; a second run waits for the first.
+numba keeps compiled kernels beside the sources. In a fresh clone this takes most of a minute;
+without it, each process that runs tests, each server of a test and each compile worker would
+compile the same kernels. Set-up starts this program and does not wait for it; a second run waits
+for the first.
 """
 
 from __future__ import annotations
