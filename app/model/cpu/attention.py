@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from torch import Tensor
 from app.model.adapters.targets import AdapterRows, adapter_rows
 from app.model.cpu.kernels import attention as kernels
 from app.model.cpu.kernels import tiles
-from app.model.cpu.kernels.compiled import as_numpy, spreading
+from app.model.cpu.kernels.compiled import NUMBERS, spreading
 from app.model.cpu.kernels.records import ATTENTION, share
 from app.model.inputs import Ints, SpanLayout, StepArrays, depths_of
 from app.model.kv_storage import KvStorage
@@ -141,8 +140,7 @@ class CpuAttention:
         ``later`` are ``StepImages.ends`` of the rows of ``query``, or of no length.
         """
         keys, group = self.storage.keys[layer], self.storage.group_of[layer]
-        rows, pool = _by_token(query), as_numpy(keys)
-        number: Any = pool.dtype.type
+        rows = _by_token(query)
         assert query.dtype == values.dtype == out.dtype == keys.dtype
         by_distance = options.slopes if options.near is None else options.near
         slopes = _NO_HEADS if by_distance is None else by_distance.float().contiguous()
@@ -151,9 +149,9 @@ class CpuAttention:
         with spreading(work > _SPREAD_WORK) as threads:
             chunks = min(threads, keys.shape[1])
             fields = {
-                "tiles": tiles.entry(number),
+                "tiles": tiles.entry(NUMBERS[keys.dtype]),
                 "float_tiles": tiles.entry(np.float32),
-                "size": pool.itemsize,
+                "size": keys.itemsize,
                 "asked": 2 if keys.dtype == torch.bfloat16 else 4,
                 "query": rows.data_ptr(),
                 "query_pitch": rows[0].nbytes,

@@ -16,7 +16,7 @@ from app.core.constraint import Mask
 from app.core.request import SamplingParams
 from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
 from app.model.cpu.kernels import sampling as kernels
-from app.model.cpu.kernels.compiled import as_numpy, spreading
+from app.model.cpu.kernels.compiled import NUMBERS, spreading
 from app.model.cpu.kernels.records import share
 from app.model.cpu.kernels.sampling import Bits, Floats
 from app.model.cpu.kernels.scores import SETS, score_row
@@ -205,7 +205,7 @@ def _share(
     call["logits"], call["pitch"] = logits.data_ptr(), logits.stride(0) * logits.itemsize
     for name, value in fields.items():
         call[name] = value if isinstance(value, int) else value.ctypes.data
-    share(function(as_numpy(logits).dtype.type), call.ctypes.data, items, parallel)
+    share(function(NUMBERS[logits.dtype]), call.ctypes.data, items, parallel)
 
 
 def _is_plain(params: SamplingParams) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 from transformers.activations import ACT2FN
 
-from app.model.cpu.kernels.compiled import as_numpy, spreading
+from app.model.cpu.kernels.compiled import NUMBERS, spreading
 from app.model.cpu.kernels.records import share
 from app.model.cpu.kernels.scan_calls import CALL, address_of_scan
 from app.model.inputs import StateArrays, StepArrays
@@ -122,8 +120,7 @@ class CpuScan:
         call["states"], call["slots"] = states.data_ptr(), len(states)
         call["heads"], call["sources"] = heads, sources
         call["height"], call["width"], call["extra"] = height, width, extra
-        number: Any = as_numpy(parts[0]).dtype.type
-        function = address_of_scan(scan, number)
+        function = address_of_scan(scan, NUMBERS[parts[0].dtype])
         with spreading(tokens * work > _SPREAD_WORK) as threads:
             chunks = min(threads, heads)
             call["chunks"] = chunks

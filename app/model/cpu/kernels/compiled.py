@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numba
@@ -79,6 +79,14 @@ def spreading(wanted: bool) -> Iterator[int]:
         yield threads
     finally:
         _POOL.release()
+
+
+NUMBERS: Mapping[torch.dtype, Any] = {
+    torch.float32: np.float32,
+    torch.bfloat16: np.uint16,
+    torch.float16: np.int16,
+}
+"""Types of the numbers of ``as_numpy``."""
 
 
 def as_numpy(tensor: Tensor) -> NDArray[Any]:
