@@ -79,11 +79,12 @@ class Decoder:
 
         Nothing is drafted. In steps with many answers this is only tried now and then.
         """
-        if sequence.statistics is None:
+        statistics = sequence.statistics
+        if statistics is None:
             if sequence.prediction is not None:
                 self._drafter.extend(sequence, running)
             return
-        if running >= self._config.pipelined_answers and sequence.statistics.skips():
+        if running >= self._config.pipelined_answers and statistics.skips():
             return
         self._expect_draft(sequence, len(self._drafter.extend(sequence, running).tokens), running)
 
@@ -128,8 +129,7 @@ class Decoder:
         state = state.copy()
         work //= len(portion.draws)
         for before, after in pairwise(portion.draws):
-            mask, token = masks[-1], draft[before]
-            if mask is not None and not (int(mask[token >> 5]) >> (token & 31)) & 1:
+            if not _allows(masks[-1], draft[before]):
                 break
             try:
                 for position, token in enumerate(draft[before:after], before):
@@ -263,13 +263,14 @@ class Decoder:
             return changed
         if not self._leaps(sequence):
             return changed
+        statistics = sequence.statistics
         leap = self._leaper.propose(
             sequence.tokens,
             sequence.answer_start,
             sequence.state,
             sequence.budget.limit,
             finish=sequence.budget.finishes,
-            known=None if sequence.statistics is None else sequence.statistics.changes,
+            known=None if statistics is None else statistics.changes,
         )
         if leap is None:
             return changed
@@ -296,4 +297,9 @@ class Decoder:
             budget.thinking = None
         if length >= budget.most:
             complete = state is not None and state.is_complete
-            sequence.finish("length" if not complete or sequence.request.open_ended else "stop")
+            cut = not complete or sequence.request.open_ended
+            sequence.finish("length" if cut else "stop")
+
+
+def _allows(mask: Mask | None, token: int) -> bool:
+    return mask is None or bool((int(mask[token >> 5]) >> (token & 31)) & 1)

@@ -89,9 +89,10 @@ class Scorer:
         assert scoring.is_done
         assert cursor is not None
         sequence.scoring = None
-        assert sequence.request.choices is not None
+        options = sequence.request.choices
+        assert options is not None
         result = scoring.result()
-        if sequence.request.choices.report or result.by_tokens:
+        if options.report or result.by_tokens:
             sequence.scored.append(result)
         if scoring.exact:
             self._decide(sequence, cursor, scoring, [way.logprob for way in result.ways])
@@ -115,10 +116,7 @@ class Scorer:
         if not kept:
             return
         temperature = sequence.request.options.sampling.temperature
-        # A random number from 0 to 1, 1 excluded, that no draw of a token with this key shares.
-        digest = blake2b(struct.pack("<Q", sequence.key), digest_size=8, person=b"choice").digest()
-        uniform = (int.from_bytes(digest, "little") >> 11) / (1 << 53)
-        index = draw([each for _, _, each in kept], temperature, uniform)
+        index = draw([each for _, _, each in kept], temperature, _uniform(sequence.key))
         sequence.state = kept[index][1]
         cursor.state = cursor.state.only(kept[index][0])
 
@@ -215,3 +213,9 @@ def _rest(way: Way, written: bytes) -> Way | None:
 
 def _size(kept: tuple[WayTree | None]) -> int:
     return 1 if kept[0] is None else len(kept[0].nodes)
+
+
+def _uniform(key: int) -> float:
+    """A random number from 0 to 1, 1 excluded, that no draw of a token with this key shares."""
+    digest = blake2b(struct.pack("<Q", key), digest_size=8, person=b"choice").digest()
+    return (int.from_bytes(digest, "little") >> 11) / (1 << 53)

@@ -12,7 +12,7 @@ the neighbours', kept apart by isotonic regression (pool adjacent violators).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from itertools import accumulate, pairwise
@@ -217,13 +217,7 @@ def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int
     """
     items, back = len(sizes), _back_edges(len(sizes), edges)
     downwards = [(b, a) if number in back else (a, b) for number, (a, b) in enumerate(edges)]
-    leading: dict[int, list[int]] = {item: [] for item in range(items)}
-    for upper, lower in downwards:
-        if upper != lower:
-            leading[lower].append(upper)
-    layer_of = [0] * items  # below the layers of its predecessors
-    for item in TopologicalSorter(leading).static_order():
-        layer_of[item] = max((layer_of[upper] + 1 for upper in leading[item]), default=0)
+    layer_of = _layers_of(items, downwards)
     chains = []
     bends: dict[tuple[int, int, bool], int] = {}
     for number, (upper, lower) in enumerate(downwards):  # both ends and the bends between them
@@ -262,6 +256,18 @@ def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int
     return Layout(places[:items], routes, right - left, top - _GAP_DOWN)
 
 
+def _layers_of(items: int, downwards: Iterable[tuple[int, int]]) -> list[int]:
+    """Layer of each item, below those of its predecessors."""
+    above: dict[int, list[int]] = {item: [] for item in range(items)}
+    for upper, lower in downwards:
+        if upper != lower:
+            above[lower].append(upper)
+    layers = [0] * items
+    for item in TopologicalSorter(above).static_order():
+        layers[item] = max((layers[upper] + 1 for upper in above[item]), default=0)
+    return layers
+
+
 def _order(layers: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
     """Sort every layer by the mean place of its neighbours, down and up in turn."""
     place = [0.0] * len(above)
@@ -296,7 +302,8 @@ def _across(
     for turn in range(2 * _ROUNDS):
         before = x.copy()
         for layer in layers if turn % 2 == 0 else reversed(layers):
-            _spread(layer, [_mean(x, around[item], item) for item in layer], widths, x)
+            wanted = [_mean(x, around[item], item) for item in layer]
+            _spread(layer, wanted, widths, x)
         if all(abs(now - then) < _STILL for now, then in zip(x, before, strict=True)):
             break
     return x

@@ -50,7 +50,8 @@ def measured(piece: Measurements) -> dict[str, Any]:
 
 
 def _pointed(value: Confidence | TokenByToken | PromptSpan) -> dict[str, Any]:
-    return {**({} if value.call is None else {"tool_call": value.call}), "pointer": value.pointer}
+    call = {} if value.call is None else {"tool_call": value.call}
+    return {**call, "pointer": value.pointer}
 
 
 def _confidence(value: Confidence) -> dict[str, Any]:
@@ -174,7 +175,8 @@ def _complete_value(value: FieldValue) -> bytes:
     if value.text is None:
         return entry + b"}"
     # Only white space has line breaks, which would end the event's line.
-    return entry + b',"value":%b}' % value.text.replace(b"\n", b" ").replace(b"\r", b" ")
+    text = value.text.replace(b"\n", b" ").replace(b"\r", b" ")
+    return entry + b',"value":%b}' % text
 
 
 LOWEST_LOGPROB = -9999.0
@@ -243,7 +245,8 @@ def merged(before: Origins | None, after: Origins) -> Origins:
     """Two changes of origins as one."""
     if before is None or after.index <= before.index:
         return after
-    return Origins(before.index, [*before.tokens[: after.index - before.index], *after.tokens])
+    kept = before.tokens[: after.index - before.index]
+    return Origins(before.index, [*kept, *after.tokens])
 
 
 def _origin(token: OriginToken, vocabulary: Vocabulary | None) -> dict[str, Any]:
@@ -254,10 +257,11 @@ def _origin(token: OriginToken, vocabulary: Vocabulary | None) -> dict[str, Any]
     }
     if vocabulary is None:
         return entry
+    logprob = token.logprob
     names = vocabulary.token_bytes
     return {
         **entry,
-        "logprob": None if token.logprob is None else finite(token.logprob),
+        "logprob": None if logprob is None else finite(logprob),
         "top_logprobs": [named_token(names[top.token_id], top.logprob) for top in token.top],
     }
 
@@ -306,6 +310,7 @@ def relaxed_headers(generation: Generation) -> dict[str, str]:
 
 def warnings_of(generation: Generation) -> dict[str, Any]:
     """The member ``warnings`` of an answer; nothing where there are none."""
+    relaxed = () if generation.relaxed is None else generation.relaxed.warnings
     warnings: list[dict[str, Any]] = [
         {
             "code": "inexact" if each.relaxation.inexact else "relaxed",
@@ -316,7 +321,7 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
             "message": ("" if each.relaxation.inexact else "not enforced: ")
             + each.relaxation.reason,
         }
-        for each in (() if generation.relaxed is None else generation.relaxed.warnings)
+        for each in relaxed
     ]
     warnings += [
         {

@@ -125,8 +125,9 @@ def granted_cores(quota: Path = _QUOTA) -> int:
     A limit of 2.5 cores counts as 2: threads beyond it are stopped for the rest of each period, and
     the others would wait for them. Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
     """
-    by_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if by_affinity else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
     try:
         limit, period = quota.read_text().split()
         if limit != "max":

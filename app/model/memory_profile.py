@@ -137,7 +137,8 @@ def _step(
     blocks: Sequence[int],
 ) -> Rehearsed:
     """Spans of ``lengths`` tokens at the end of their contexts, the last ``rows`` of each drawn."""
-    tables = [np.resize(np.arange(count), -(-context // block_size)).tolist() for count in blocks]
+    used = -(-context // block_size)
+    tables = [np.resize(np.arange(count), used).tolist() for count in blocks]
     spans = [Span([0] * n, context - n, tables, rows=range(n - rows, n)) for n in lengths]
     history: Any = np.arange(min(context, vocab_size, _HISTORY))
     draws = [

@@ -146,6 +146,7 @@ def _fuse_or_pack(
     if own:
         packed = fuse(model, route, loaded.recurrent, layers=adapters is None)
         return Prepared(packed_linears=packed, quantized=quantized, products=products)
-    packs = config.pack_linears and can_pack(model.dtype, model.device)
-    packed = pack_linears(model) if packs else 0
+    packed = 0
+    if config.pack_linears and can_pack(model.dtype, model.device):
+        packed = pack_linears(model)
     return Prepared(packed_linears=packed, products=products)

@@ -136,10 +136,11 @@ def _drafts(
     third.saves = [(1, 3)]
     for tail, read, save in zip(tails, (7, 2, 3, 5), (1, 2, 3, 4), strict=True):
         tail.state, tail.saves = read, [(len(tail.tokens), save)]
+    taken = sequences[0][size + 1 : size + 3]
     refused = [(token + 1) % vocab_size for token in sequences[0][size + 3 : size + 5]]
     dropped = [(token + 1) % vocab_size for token in sequences[1][size + 4 : size + 7]]
     parts: list[tuple[Span, Sequence[int], int, list[tuple[int, int]]]] = [
-        (first, (*sequences[0][size + 1 : size + 3], *refused), 1, [(1, 6), (2, 7), (4, 1)]),
+        (first, (*taken, *refused), 1, [(1, 6), (2, 7), (4, 1)]),
         (second, dropped, 2, [(3, 9)]),
         (third, sequences[2][1:3], 3, [(1, 8), (2, 3)]),
     ]

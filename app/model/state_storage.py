@@ -40,7 +40,8 @@ class StateShape:
     @property
     def nbytes(self) -> int:
         scan = 0 if self.scan is None else 4 * math.prod(self.scan)
-        return (0 if self.conv is None else math.prod(self.conv) * self.conv_dtype.itemsize) + scan
+        conv = 0 if self.conv is None else math.prod(self.conv) * self.conv_dtype.itemsize
+        return conv + scan
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ def follows_trees(
     span = case.steps[-1][_EXTENSION]
     if not span.block_tables:
         return False
-    beside = min(len(span.block_tables[0]) * block_size - span.start - len(span.tokens), _BESIDE)
+    room = len(span.block_tables[0]) * block_size - span.start - len(span.tokens)
+    beside = min(room, _BESIDE)
     tokens, parents = [*span.tokens[:1]] * beside, [-1] * beside
     way: list[int] = []
     for token in span.tokens:

@@ -134,7 +134,8 @@ class SpelledCalls:
         parts = self._parts()
         if not self.other_tail:
             return [parts]
-        return [parts, parts[: parts.index("arguments") + 1] + _FIELD.split(self.other_tail)]
+        head = parts[: parts.index("arguments") + 1]
+        return [parts, head + _FIELD.split(self.other_tail)]
 
     def _call(self, tool: FunctionTool, use: ToolUse) -> Part:
         fields: dict[str, Part] = {
@@ -147,7 +148,8 @@ class SpelledCalls:
             for way in self._ways()
         ]
         tail = ways[0].index(fields["arguments"]) + 1
-        return Series((*ways[0][:tail], Either(tuple(Series(tuple(way[tail:])) for way in ways))))
+        tails = tuple(Series(tuple(way[tail:])) for way in ways)
+        return Series((*ways[0][:tail], Either(tails)))
 
     def _arguments(self, tool: FunctionTool, use: ToolUse) -> Part:
         schema = arguments_of(tool, use)

@@ -236,8 +236,9 @@ class Places:
             self._spend(1)
             names = self._scanned(self._whole, names, BYTES[text[end]])
             end += 1
-        going_on = end < len(text)
-        state = self.automaton.step(place.state, text[position:end]) if going_on else place.state
+        state = place.state
+        if end < len(text):
+            state = self.automaton.step(state, text[position:end])
         return end, Place(state, names=names)
 
     def _named(self, place: Place, data: bytes, state: State) -> Names:
@@ -376,7 +377,8 @@ class Places:
             opening, state = self._behind_quote(state, scan.notation.quote)
             if state == DEAD:
                 return None
-        quote, behind = (b"", b":") if scan.notation.bare_names else (scan.notation.quote, b"")
+        bare = scan.notation.bare_names
+        quote, behind = (b"", b":") if bare else (scan.notation.quote, b"")
         rest = self.automaton.expression(state)
         return Ending(self._names[scan.end], opening, rest, quote, behind)
 
@@ -483,8 +485,9 @@ class Places:
         found: set[int] = set()
         for level in place.near:
             found |= place.frames[level].next_bytes()
-        if place.names.near is not None:
-            found |= {*place.names.near.next_bytes(), *b'"\\:', *_BLANKS}
+        name = place.names.near
+        if name is not None:
+            found |= {*name.next_bytes(), *b'"\\:', *_BLANKS}
         return sum(1 << byte for byte in found)
 
     def away(self, start: Place) -> tuple[bytes, Place] | None:

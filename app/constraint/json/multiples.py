@@ -65,7 +65,8 @@ def multiples(
     not a power of ten, they have ``EXACT_DIGITS`` digits at most.
     """
     grid = decimal_grid(between, limits, multiple_of)
-    naturals = (Decimals(pool, grid.places) if grid.step == 1 else Remainders(pool, grid)).between
+    whole = grid.step == 1
+    naturals = (Decimals(pool, grid.places) if whole else Remainders(pool, grid)).between
     return signed(pool, grid.low, grid.high, naturals)
 
 
@@ -165,7 +166,8 @@ class Remainders:
             return self._rest(left, left, remainder)
         pool, places, step = self.pool, self.grid.places, self.grid.step
         whole = remainder * 10**left % step == 0
-        found = pool.epsilon if whole == self.divisible and low is None else pool.empty
+        may_end = whole == self.divisible and low is None
+        found = pool.epsilon if may_end else pool.empty
         if left > 0:
             first, last = int(low[0]) if low else 0, int(high[0]) if high else 9
             rests = []
@@ -210,7 +212,8 @@ def non_multiples(
         grid = decimal_grid(between, limits, factor, least_places=1)
     near = pool.empty
     if grid.step > 1:
-        near = signed(pool, grid.low, grid.high, Remainders(pool, grid, divisible=False).between)
+        remainders = Remainders(pool, grid, divisible=False)
+        near = signed(pool, grid.low, grid.high, remainders.between)
     if isinstance(factor, int):
         return near
     return pool.union((near, off_grid(pool, decimal_places(factor), limits)))
@@ -247,4 +250,5 @@ def off_grid(pool: ExpressionPool, places: int, limits: Limits) -> Expression:
             whole = natural(pool, 10**shorter if shorter >= 0 else 0, 10**longest - 1)
             rest = decimals.digits_between(distance, decimals.scale - distance)
             options.append(pool.concatenate(whole, pool.literal(b"."), free, rest))
-    return pool.concatenate(pool.optional(pool.literal(b"-")), pool.union(options))
+    sign = pool.optional(pool.literal(b"-"))
+    return pool.concatenate(sign, pool.union(options))

@@ -67,7 +67,8 @@ class Remainder(NamedTuple):
     @property
     def is_alive(self) -> bool:
         """Whether there is any rest."""
-        return 10 ** (self.most + self.left) > self.step > 1 or self.shortest() is not None
+        enough = 10 ** (self.most + self.left) > self.step > 1
+        return enough or self.shortest() is not None
 
     def _least(self, size: int, scale: int) -> int | None:
         """The least number of ``size`` digits that, times ``scale``, completes the count."""

@@ -120,7 +120,8 @@ class Document:
         """By position: where a piece that begins there ends at the latest, if it is not empty and
         has ``low`` to ``high`` characters; -1 where there is none."""
         begun = self.chars[self.starts]
-        latest = self._ends[self._upto[np.minimum(self._room, begun.astype(np.int64) + high) + 1]]
+        most = np.minimum(self._room, begun.astype(np.int64) + high)
+        latest = self._ends[self._upto[most + 1]]
         fits = (latest > self.starts) & (self.chars[latest] - begun >= low)
         last = np.full(len(self.data), -1, np.int32)
         last[self.starts] = np.where(fits, latest, -1)
@@ -205,7 +206,8 @@ def word_borders(text: str) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     if not text:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     kinds = _kinds()[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
-    bases = np.maximum.accumulate(np.where(kinds != _COMBINING, np.arange(len(kinds)), -1))
+    places = np.where(kinds != _COMBINING, np.arange(len(kinds)), -1)
+    bases = np.maximum.accumulate(places)
     of = np.where(bases < 0, _SPACE, kinds[bases])
     of[(kinds == _COMBINING) & (of == _SPACE)] = _MARK
     goes_on = np.zeros(len(kinds) + 1, np.bool_)
@@ -213,4 +215,5 @@ def word_borders(text: str) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     joins = (kinds[1:] == _COMBINING) | ((kinds[1:] == _WORD) & (before == _WORD))
     goes_on[1:-1] = joins & (before != _SPACE)
     begins = np.flatnonzero((of != _SPACE) & ~goes_on[:-1])
-    return begins, np.flatnonzero((of != _SPACE) & ~goes_on[1:]) + 1
+    ends = np.flatnonzero((of != _SPACE) & ~goes_on[1:]) + 1
+    return begins, ends

@@ -66,8 +66,10 @@ def suffix_order(data: UInt8s) -> Int32s:
     sorted_key = key[order]
     while True:
         begins = np.append(True, sorted_key[1:] != sorted_key[:-1])
-        rank[order[places]] = places[begins][np.cumsum(begins) - 1] + 1
-        places = places[~(begins & np.append(begins[1:], True))]
+        first = places[begins][np.cumsum(begins) - 1]
+        rank[order[places]] = first + 1
+        alike = ~(begins & np.append(begins[1:], True))
+        places = places[alike]
         if not len(places):
             return order
         members = order[places]

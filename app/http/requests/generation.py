@@ -146,10 +146,11 @@ def answer_call(
     confidence = bool(fields.confidence)
     name, max_tokens = limit
     # For OpenAI top_p = 0 means only the likeliest token; an empty nucleus would keep none.
+    only_likeliest = fields.top_p == 0
     sampling = SamplingParams(
         temperature=1.0 if fields.temperature is None else fields.temperature,
         top_p=fields.top_p or 1.0,
-        top_k=1 if fields.top_p == 0 else max(fields.top_k or 0, 0),
+        top_k=1 if only_likeliest else max(fields.top_k or 0, 0),
         min_p=fields.min_p or 0.0,
         repetition_penalty=_one_of(fields, "repetition_penalty", "repeat_penalty")[1] or 1.0,
         frequency_penalty=fields.frequency_penalty or 0.0,

@@ -123,10 +123,11 @@ def keep_latents(
         run_two_tokens(model, route, probe)
     found = dict(shapes)
     for number, heads in probe.found.items():
+        rotary = shapes[number].key_dim - heads.keys.shape[1]
         shape = replace(
             shapes[number],
             kv_heads=1,
-            key_dim=heads.rank + (shapes[number].key_dim - heads.keys.shape[1]),
+            key_dim=heads.rank + rotary,
             value_dim=heads.rank,
             group=len(heads.keys),
             latent=True,

@@ -80,7 +80,8 @@ def _matrix_memory(module: Any, layer: int, route: RecurrentRoute) -> None:
         asked, keys, values = [part[0].transpose(0, 1).float() for part in (query, key, value)]
         steps = -F.logsigmoid(fgate[0].t().float()).clamp(-_MOST_STEP, -_LEAST_STEP)
         counted = torch.cat([values, torch.ones_like(values[..., :1])], dim=-1)
-        written = counted * (igate[0].t().float().clamp(max=_LARGEST_KEY).exp() / steps)[..., None]
+        taken = igate[0].t().float().clamp(max=_LARGEST_KEY).exp()
+        written = counted * (taken / steps)[..., None]
         decay = -steps.new_ones(steps.shape[1])
         scans, place = route.scan(layer)
         scaled = asked * asked.shape[-1] ** -0.5
@@ -165,7 +166,8 @@ def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None
         groups, size = module.num_key_value_groups, module.head_dim
         query, key = module.q_proj(hidden[0]), module.k_proj(hidden[0])
         both = torch.cat([query, key], dim=-1)
-        inputs = [route.convolve(layer, both, by_channel.weight[:, 0], by_channel.bias, None)]
+        convolved = route.convolve(layer, both, by_channel.weight[:, 0], by_channel.bias, None)
+        inputs = [convolved]
         for _ in range(module.grouped_kernel_size - 1):
             inputs.insert(0, before(inputs[0], by_channel.bias))
         mixed = F.conv1d(
@@ -223,8 +225,9 @@ def _token_groups(module: Any, _: int, route: RecurrentRoute) -> None:
 
 def _spread_convolution(module: Any, _: int, route: RecurrentRoute) -> None:
     """Qwen 4's dilated convolution, as one with more taps, most of them 0."""
-    [apart] = module.conv1d.dilation
-    weight = module.conv1d.weight[:, 0]
+    convolution = module.conv1d
+    [apart] = convolution.dilation
+    weight = convolution.weight[:, 0]
     taps = weight.new_zeros(len(weight), (weight.shape[1] - 1) * apart + 1)
     taps[:, ::apart] = weight
 

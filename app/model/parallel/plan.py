@@ -94,9 +94,10 @@ def styles_of(model: PreTrainedModel) -> dict[str, Style]:
     """
     plan: dict[str, str] = dict(model._tp_plan or {})
     names = [name for name, _ in model.named_modules()]
+    parameters = [name for name, _ in model.named_parameters(remove_duplicate=False)]
     found = {
         name: _style(plan[pattern])
-        for name in (*names, *[name for name, _ in model.named_parameters(remove_duplicate=False)])
+        for name in (*names, *parameters)
         if (pattern := re.sub(r"\d+", "*", name)) in plan
     }
     embedding: Any = model.get_input_embeddings()

@@ -200,7 +200,8 @@ def _both_ways(mask: Any, images: PromptImages) -> bool:
     """Whether tokens attend to all later ones in their run of an image; False: to none."""
     if not isinstance(mask, Tensor) or mask.ndim != 4:
         raise ValueError("image tokens attend to each other, but there is no mask for it")
-    later = (mask if mask.dtype == torch.bool else mask == 0)[0, 0].triu(1).cpu()
+    seen = (mask if mask.dtype == torch.bool else mask == 0)[0, 0]
+    later = seen.triu(1).cpu()
     if not later.any():
         return False
     expected = torch.zeros_like(later)
@@ -266,9 +267,10 @@ def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool)
     length = len(trial.tokens)
     cut = (seen[0].start + seen[0].end) // 2 if len(seen) == 1 else seen[1].start
     table = tuple(range(-(length // -block_size)))
+    positions = trial.images.positions
     spans = []
     for start, end in ((0, cut), (cut, length)):
-        axes = None if trial.images.positions is None else trial.images.positions[:, start:end]
+        axes = None if positions is None else positions[:, start:end]
         spans.append(
             Span(
                 trial.tokens[start:end],

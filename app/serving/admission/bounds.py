@@ -29,7 +29,8 @@ class TenantQuota:
     def missing(self, tenant: str, size: int) -> int:
         """How much has to be given back before ``size`` more fits; 0: it fits now."""
         held = self._held.get(tenant, 0)
-        over = self._per * (held + size) - self._times * (self._total - self.used - size)
+        free = self._total - self.used - size
+        over = self._per * (held + size) - self._times * free
         if over <= 0:
             return max(0, held + size - self.alone)
         # A release adds to the free part; in proportion to this tenant's share of what is held, it
@@ -105,7 +106,8 @@ class DrainRate:
         return min((each for each in known if each is not None), default=None)
 
     def _seconds(self, amount: float, left: int) -> float | None:
-        return amount * max(min(self._time, self._window), _SHORTEST) / left if left else None
+        span = max(min(self._time, self._window), _SHORTEST)
+        return amount * span / left if left else None
 
     def _advance(self) -> None:
         now = self._clock()
