@@ -24,9 +24,8 @@ from torch import Tensor
 
 from app.model.adapters.targets import AdapterRows, adapter_rows
 from app.model.cpu.kernels import attention as kernels
-from app.model.cpu.kernels import tiles
-from app.model.cpu.kernels.compiled import NUMBERS, spreading
-from app.model.cpu.kernels.records import ATTENTION, share
+from app.model.cpu.kernels.compiled import spreading
+from app.model.cpu.kernels.records import share
 from app.model.inputs import Ints, SpanLayout, StepArrays, depths_of
 from app.model.kv_storage import KvStorage
 from app.model.layers.attention import AttentionOptions
@@ -149,10 +148,6 @@ class CpuAttention:
         with spreading(work > _SPREAD_WORK) as threads:
             chunks = min(threads, keys.shape[1])
             fields = {
-                "tiles": tiles.entry(NUMBERS[keys.dtype]),
-                "float_tiles": tiles.entry(np.float32),
-                "size": keys.itemsize,
-                "asked": 2 if keys.dtype == torch.bfloat16 else 4,
                 "query": rows.data_ptr(),
                 "query_pitch": rows[0].nbytes,
                 "heads": rows.shape[1],
@@ -180,7 +175,7 @@ class CpuAttention:
                 "scale": options.scale,
                 "softcap": options.softcap or 0.0,
             }
-            call = np.zeros(1, dtype=ATTENTION)
+            call = kernels.new_call(keys.dtype)
             for name, value in fields.items():
                 call[name] = value
             share(kernels.entry(), call.ctypes.data, len(spans) * chunks, threads > 1)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import attention as kernels
-from app.model.cpu.kernels import jobs, records, team, tiles
+from app.model.cpu.kernels import jobs, records, team
 from app.model.cpu.scan import CpuScan
 from app.model.inputs import Ints
 
@@ -49,11 +49,7 @@ class Workspace:
 
     def __init__(self, workers: CpuTeam) -> None:
         self._team = workers
-        self._attention = np.zeros(1, dtype=records.ATTENTION)
-        own: Any = np.uint16  # bfloat16
-        self._attention["tiles"] = tiles.entry(own)
-        self._attention["float_tiles"] = tiles.entry(np.float32)
-        self._attention["size"] = self._attention["asked"] = 2
+        self._attention = kernels.new_call(torch.bfloat16)
         workers.steps["attend"] = kernels.entry()
         workers.steps["attention"] = self._attention.ctypes.data
         self._size = 0

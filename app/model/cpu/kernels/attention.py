@@ -12,11 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
-from app.model.cpu.kernels.compiled import Floats, address_of, compiled, float_of_bits
-from app.model.cpu.kernels.groups import VECTOR, add_all, ask_row, score_all
+from app.model.cpu.kernels import tiles
+from app.model.cpu.kernels.compiled import NUMBERS, Floats, address_of, compiled, float_of_bits
+from app.model.cpu.kernels.groups import VECTOR, add_all, convert_row, score_all
 from app.model.cpu.kernels.llvm import copy
-from app.model.cpu.kernels.records import ATTENTION, at, memory
+from app.model.cpu.kernels.records import ATTENTION, Records, at, memory
 from app.model.cpu.kernels.tiles import FINISH, NARROW, ROWS, cap, soften, tile
 from app.model.cpu.kernels.vectors import LANES
 from app.model.inputs import Ints
@@ -100,7 +102,7 @@ def _attend_rows(
 ) -> None:
     """Some tokens of a span and ``heads`` key heads: token by token, each with its query heads."""
     repeats = call.heads // call.kv_heads
-    rows, unit = repeats * length, VECTOR // call.asked
+    rows, unit = repeats * length, VECTOR // call.query_size
     firsts, ends = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
     for r in range(rows):
         position = start + r // repeats
@@ -116,7 +118,7 @@ def _attend_rows(
             query_head = (head + h) * repeats + r % repeats
             place = call.query + (row + r // repeats) * call.query_pitch
             place += query_head * call.dim * call.size
-            ask_row(call, place, queries[h, r].ctypes.data)
+            convert_row(call, place, queries[h, r].ctypes.data)
     # An odd number of cache lines: neighbouring rows are not all in one cache set.
     groups = -(-(ends[-1] - base) // LANES) | 1
     scores = np.empty((heads, rows, groups * LANES), dtype=np.float32)
@@ -160,6 +162,14 @@ def _attend(call_at: int, item: int) -> None:
                 call, call.blocks + 8 * begin, later,
                 row + done, min(tokens, length - done), start + done, head + first, together,
             )  # fmt: skip
+
+
+def new_call(dtype: torch.dtype) -> Records:
+    """An ``ATTENTION`` record with the fields that depend on the type of numbers alone."""
+    call = np.zeros(1, dtype=ATTENTION)
+    call["tiles"], call["float_tiles"] = tiles.entry(NUMBERS[dtype]), tiles.entry(np.float32)
+    call["size"], call["query_size"] = dtype.itemsize, 2 if dtype == torch.bfloat16 else 4
+    return call
 
 
 def entry() -> int:

@@ -27,6 +27,10 @@ Floats = NDArray[np.float32]
 Rows = NDArray[Any]
 """Values of half or single width, see ``as_numpy``."""
 
+ZERO: Any = np.int64(0)
+ONE: Any = np.int64(1)
+"""Arguments for compiled functions, which are compiled once more for a literal."""
+
 _F = TypeVar("_F", bound=Callable[..., object])
 
 _NUMBA: Any = numba.config

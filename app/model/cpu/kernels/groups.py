@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.model.cpu.kernels.compiled import Floats, compiled
+from app.model.cpu.kernels.compiled import ONE, ZERO, Floats, compiled
 from app.model.cpu.kernels.llvm import copy
 from app.model.cpu.kernels.records import at, memory
 from app.model.cpu.kernels.tiles import ADD, ADD_WIDE, ROWS, SCORE, WIDE, WIDEN, tile
@@ -22,15 +22,16 @@ from app.model.inputs import Ints
 VECTOR = 64
 """Bytes of a vector of queries: 32 bfloat16 or 16 float32."""
 
-_GROUP = 64
+_GROUP: Any = np.int64(64)
 """Maximum positions of a group: a call of a tile takes those of a whole group."""
 _GROUP_BYTES = 24 << 10
 """Maximum bytes of a group of more than 16 positions: they are in the L1 cache for all heads."""
 
+_FLOATS: Any = np.int64(LANES)
+"""Numbers of a vector of float32."""
+
 _f32: Any = np.float32
-_NONE = _f32(0.0)
-_i64: Any = np.int64  # a function would be compiled once more for a literal
-_NOTHING, _ONE, _FLOATS, _WHOLE = map(_i64, (0, 1, LANES, _GROUP))
+_NO_FACTOR = _f32(0.0)
 
 
 @compiled()
@@ -54,19 +55,20 @@ def _find(
 @compiled()
 def _positions(size: int) -> int:
     """Number of positions of a group, of ``size`` bytes each."""
-    return min(max(_GROUP_BYTES // size // LANES, 1) * LANES, _GROUP)
+    most: int = min(max(_GROUP_BYTES // size // LANES, 1) * LANES, _GROUP)
+    return most
 
 
 @compiled()
 def widen_row(call: Any, row: int, count: int, out: int) -> None:
     """``count`` numbers as float32 to ``out``."""
-    tile(call.tiles, WIDEN, 0, row, 0, 0, 0, 0, count, 0, out, 0, _NONE)
+    tile(call.tiles, WIDEN, 0, row, 0, 0, 0, 0, count, 0, out, 0, _NO_FACTOR)
 
 
 @compiled()
-def ask_row(call: Any, row: int, out: int) -> None:
-    """The numbers of a query or key to ``out``, as ``tiles`` multiply them."""
-    if call.asked == call.size:
+def convert_row(call: Any, row: int, out: int) -> None:
+    """The numbers of a query or key to ``out``, in the type of a query's vectors."""
+    if call.query_size == call.size:
         copy(row, out, call.dim * call.size)
     else:
         widen_row(call, row, call.dim, out)
@@ -111,7 +113,7 @@ def score_all(
     A row has those of all vectors with a position before its own of ``ends`` [rows].
     """
     heads, end = len(scores), ends[-1]
-    asked: Any = np.int64(queries.ctypes.data)
+    queries_at: Any = np.int64(queries.ctypes.data)
     query_head, query_pitch = queries.strides[0], queries.strides[1]
     vectors = query_pitch // VECTOR
     scores_at: Any = np.int64(scores.ctypes.data)
@@ -120,20 +122,20 @@ def score_all(
     offset = pitch // call.kv_heads
     places = np.empty(_GROUP + LANES, dtype=np.int64)
     here: Any = np.int64(places.ctypes.data)
-    if call.dim * call.asked != query_pitch:  # the last vector is not full
-        tiles = call.tiles if call.asked == call.size else call.float_tiles
+    if call.dim * call.query_size != query_pitch:  # the last vector is not full
+        tiles = call.tiles if call.query_size == call.size else call.float_tiles
         copies = np.zeros((_GROUP, query_pitch), dtype=np.uint8)
         for h in range(heads):
             for group in range(base, end, _GROUP):
                 _find(call.keys, pitch, blocks, size, group, first, end, places)
                 for i in range(min(_GROUP, end - group + LANES)):
                     own = copies[i].ctypes.data
-                    ask_row(call, places[i] + (head + h) * offset, own)
+                    convert_row(call, places[i] + (head + h) * offset, own)
                     places[i] = own
                 _score(
-                    tiles, vectors, _ONE, ends, group, _WHOLE,
-                    asked + h * query_head, _NOTHING, query_pitch, here, here, _NOTHING, _NOTHING,
-                    scores_at + h * score_head + 4 * (group - base), _NOTHING, score_pitch,
+                    tiles, vectors, ONE, ends, group, _GROUP,
+                    queries_at + h * query_head, ZERO, query_pitch, here, here, ZERO, ZERO,
+                    scores_at + h * score_head + 4 * (group - base), ZERO, score_pitch,
                     call.scale,
                 )  # fmt: skip
         return
@@ -142,7 +144,7 @@ def score_all(
         _find(call.keys, pitch, blocks, size, group, first, end, places[: most + LANES])
         _score(
             call.tiles, vectors, heads, ends, group, most,
-            asked, query_head, query_pitch,
+            queries_at, query_head, query_pitch,
             here, here + 8 * LANES, head * offset, offset,
             scores_at + 4 * (group - base), score_head, score_pitch, call.scale,
         )  # fmt: skip
@@ -174,7 +176,7 @@ def _add(
                 many = vector + wide <= vectors
                 tile(
                     tiles, ADD_WIDE if many else ADD, rows, weight, weight_pitch,
-                    places, later, own, positions, vector, total, sum_pitch, _NONE,
+                    places, later, own, positions, vector, total, sum_pitch, _NO_FACTOR,
                 )  # fmt: skip
                 vector += wide if many else 1
             later, r = places, r + rows
@@ -207,11 +209,11 @@ def _add_group(
             for own in range(row, row + 1 if together else until if apart else row):
                 begin = first if together else max(firsts[own], end if part else group)
                 stop = end if together else min(ends[own], after if part else first)
-                ahead_of = 8 * (begin - group)
+                begin_at = 8 * (begin - group)
                 _add(
                     tiles, unit, numbers, heads, own, until if together else own + 1, stop - begin,
                     weights + 4 * (begin - base), weight_head, weight_pitch,
-                    places + ahead_of, ahead + ahead_of, offset, offset_head,
+                    places + begin_at, ahead + begin_at, offset, offset_head,
                     sums, sum_head, sum_pitch,
                 )  # fmt: skip
         row = until
@@ -243,18 +245,18 @@ def add_all(
                     widen_row(call, places[i] + (head + h) * offset, call.value_dim, own)
                     places[i] = own
                 _add_group(
-                    call.float_tiles, _FLOATS, numbers, _ONE, firsts, ends,
+                    call.float_tiles, _FLOATS, numbers, ONE, firsts, ends,
                     group, group + _GROUP, base,
-                    weights_at + h * weight_head, _NOTHING, weight_pitch,
-                    here, here, _NOTHING, _NOTHING,
-                    sums_at + h * sum_head, _NOTHING, sum_pitch,
+                    weights_at + h * weight_head, ZERO, weight_pitch,
+                    here, here, ZERO, ZERO,
+                    sums_at + h * sum_head, ZERO, sum_pitch,
                 )  # fmt: skip
         return
     most = _positions(heads * offset)
     for group in range(base, end, most):
         _find(call.values, pitch, blocks, size, group, first, end, places[: most + LANES])
         _add_group(
-            call.tiles, VECTOR // call.asked, numbers, heads, firsts, ends,
+            call.tiles, VECTOR // call.query_size, numbers, heads, firsts, ends,
             group, group + most, base,
             weights_at, weight_head, weight_pitch,
             here, here + 8 * LANES, head * offset, offset,

@@ -21,7 +21,7 @@ import numpy as np
 
 from app.model.cpu.kernels import team
 from app.model.cpu.kernels.by_row import rms_norm, sigmoid
-from app.model.cpu.kernels.compiled import address_of, compiled, narrow, widen
+from app.model.cpu.kernels.compiled import ONE, ZERO, address_of, compiled, narrow, widen
 from app.model.cpu.kernels.llvm import copy
 from app.model.cpu.kernels.panels import WIDTH
 from app.model.cpu.kernels.products import ROWS, multiply_item, round_item, weight_at
@@ -38,9 +38,8 @@ from app.model.cpu.kernels.records import (
     tensor,
 )
 
-_i64: Any = np.int64  # the function would be compiled once more for a literal
+_i64: Any = np.int64  # see ``compiled.ZERO``
 PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND, _GATE = map(_i64, range(8))
-_NOTHING, _ONE = map(_i64, range(2))
 _FEW_TOKENS = 8
 """Maximum tokens for which norms, RoPE and rounding run on one thread."""
 _FEW_SPANS = 4
@@ -208,7 +207,7 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
     _by_token(board, jobs, _NORM, step.tokens)
     product(
         board, jobs, PRODUCT, step.tokens, step.normed,
-        layer.inputs, layer.input_parts, _NOTHING, step.heads, layer.width,
+        layer.inputs, layer.input_parts, ZERO, step.heads, layer.width,
     )  # fmt: skip
     spans = step.state_spans if layer.mixer else step.span_count
     if layer.mixer == 0:
@@ -234,18 +233,18 @@ def second_half(board: team.Board, jobs: Records, number: int) -> None:
         _by_token(board, jobs, _GATE, step.tokens)
     product(
         board, jobs, PRODUCT, step.tokens, step.attended,
-        layer.out, _ONE, step.hidden, step.hidden, layer.hidden,
+        layer.out, ONE, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
     _by_token(board, jobs, _MLP_NORM, step.tokens)
     if layer.gate_up == 0:
         return
     product(
         board, jobs, _SWIGLU, step.tokens, step.normed,
-        layer.gate_up, _ONE, _NOTHING, step.intermediate, layer.intermediate,
+        layer.gate_up, ONE, ZERO, step.intermediate, layer.intermediate,
     )  # fmt: skip
     product(
         board, jobs, PRODUCT, step.tokens, step.intermediate,
-        layer.down, _ONE, step.hidden, step.hidden, layer.hidden,
+        layer.down, ONE, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
 
 

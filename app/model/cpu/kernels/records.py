@@ -67,7 +67,8 @@ layer, ``attend`` and ``attention`` are those of ``attention.entry`` and of a re
 ``save_slots`` are ``inputs.StateArrays``."""
 
 ATTENTION = record(
-    "tiles", "float_tiles", "size", "asked", "query", "query_pitch", "heads", "kv_heads", "dim",
+    "tiles", "float_tiles", "size", "query_size",
+    "query", "query_pitch", "heads", "kv_heads", "dim",
     "keys", "values", "slot_bytes", "value_slot_bytes", "value_dim", "out",
     "spans", "span_count", "blocks", "block_size", "later", "later_count", "chunks",
     "window", "chunked", "sinks", "slopes", "slope_count", "extent",

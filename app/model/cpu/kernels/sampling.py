@@ -40,8 +40,6 @@ from app.model.sampling import (
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]
-Keys = NDArray[np.uint64]
-Doubles = NDArray[np.float64]
 
 BUCKETS = 1 << 16
 """Number of different upper halves of a float32."""

@@ -194,8 +194,8 @@ def tile(
     kinds = [I64] * 11 + [FLOAT]
 
     def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-        at, *rest = arguments
-        builder.call(pointer(builder, at, ir.FunctionType(VOID, kinds)), rest)
+        address, *rest = arguments
+        builder.call(pointer(builder, address, ir.FunctionType(VOID, kinds)), rest)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 12, types.float32), emit
