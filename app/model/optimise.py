@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 
+from app.core.kernels import has
 from app.core.progress import SILENCE, Progress
 from app.model.adapters.slots import AdapterSlots, fill_slots
 from app.model.config import ModelConfig
+from app.model.cpu.kernels import amx
 from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.trial import BLOCKS, compare
@@ -133,18 +135,29 @@ def _fuse_or_pack(
         )
         torch.cuda.empty_cache()  # frees the parts of joined weights
         return Prepared(fused_layers=fused, products="own kernels")
-    products, quantized = "torch", kinds_of(model)
+    products, quantized, amx_from = "torch", kinds_of(model), (0, 0)
     own = config.pack_linears and can_fuse(model)
     if own:
         products = "own loops"
         # Only our loops multiply quantised weights, and torch's results depend on the other rows.
-        if not quantized and not config.batch_invariant:
+        with_torch = not quantized and not config.batch_invariant
+        if with_torch or not amx.missing():
             forward = _forward_over_new(loaded, config, _BLOCK_SIZE, BLOCKS)
-            if trial := compare(loaded, forward, layers=adapters is None):
-                own = trial.loops_win
-                products = f"{'own loops' if own else 'torch'}; {trial}"
+            trial = compare(loaded, forward, layers=adapters is None, with_torch=with_torch)
+            if trial is not None:
+                own, amx_from = trial.loops_win, trial.amx_from(bool(quantized))
+                if not own:
+                    products = "torch"
+                elif amx_from[0]:
+                    products += " with AMX"
+                elif amx_from[1]:
+                    products += f"; AMX from {amx_from[1]} rows"
+                products += f"; {trial}"
+        if has("amx-tile") and amx.missing():
+            products += f"; no AMX: {amx.missing()}"
     if own:
-        packed = fuse(model, route, loaded.recurrent, layers=adapters is None)
+        layers = adapters is None
+        packed = fuse(model, route, loaded.recurrent, layers=layers, amx_from=amx_from)
         return Prepared(packed_linears=packed, quantized=quantized, products=products)
     packed = 0
     if config.pack_linears and can_pack(model.dtype, model.device):

@@ -174,16 +174,18 @@ def fuse(
     recurrent: RecurrentRoute | None = None,
     *,
     layers: bool = True,
+    amx_from: tuple[int, int] = (0, 0),
 ) -> int:
     """Replace layers of a known kind, then every other linear layer that panels can hold.
 
-    Without ``layers`` only linear layers. Returns the number of linear layers in all that was
-    replaced. Both routes must have seen a pass.
+    Without ``layers`` only linear layers; ``amx_from`` as in ``Trial``. Returns the number of
+    linear layers in all that was replaced. Both routes must have seen a pass.
     """
     refine_inputs(model)
     routes = Routes(route, recurrent)
     fused = sum(routes.mixer_of(each) is not None for each in model.modules()) if layers else 0
     workers = CpuTeam(torch.get_num_threads(), fused)
+    workers.use_amx(*amx_from)
     workspace = Workspace(workers)
     replaced = 0
     if fused == routes.layers:

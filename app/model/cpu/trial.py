@@ -1,7 +1,7 @@
-"""Whether these loops or torch's products are faster on this machine: both are timed at load.
+"""The fastest products on this machine, timed at load: our loops, those with AMX, or torch's.
 
 With AMX torch multiplies many rows several times as fast as AVX512-BF16 does, and spends more time
-on few rows; a CPU flag does not tell which of the two is better.
+on few rows; a CPU flag does not tell which of them is better.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from transformers import PreTrainedModel
 
 from app.core.step import Span
 from app.model.cpu.attention import CpuAttention
+from app.model.cpu.kernels import amx
+from app.model.cpu.kernels.panels import MOST_ROWS
 from app.model.cpu.layers import FusedLayer, PanelLinear
 from app.model.cpu.mixers import Routes
 from app.model.cpu.packed_linear import PackedLinear, can_pack, pack_linears
-from app.model.cpu.weights import has_panels
+from app.model.cpu.weights import Linear, has_panels
 from app.model.cpu.workspace import CpuTeam, Workspace
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
@@ -46,46 +48,84 @@ _Pass = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Shortest times of a layer, or of all products, in seconds, for ``ROWS`` by each path."""
+    """Shortest times of a layer, or of all products, in seconds, for ``ROWS`` by each path; empty
+    for a path that was not tried."""
 
     loops: Sequence[float]
-    torch: Sequence[float]
+    torch: Sequence[float] = ()
+    amx: Sequence[float] = ()
 
     @property
     def loops_win(self) -> bool:
-        ratios = [ours / theirs for ours, theirs in zip(self.loops, self.torch, strict=True)]
-        return math.prod(ratios) ** (1 / len(ratios)) < _MARGIN
+        ours = min(_mean(path) for path in (self.loops, self.amx) if path)
+        return not self.torch or ours < _MARGIN * _mean(self.torch)
+
+    def amx_from(self, quantized: bool) -> tuple[int, int]:
+        """Numbers of rows from which the loops use AMX, in bfloat16 and for rounded rows; 0: never.
+
+        In bfloat16 all rows do or none, as its sums are rounded differently. The sums of rounded
+        rows are the same: those of a ``quantized`` model do where the rest is faster, too.
+        """
+        if not quantized:
+            return int(bool(self.amx) and _mean(self.amx) < _mean(self.loops)), 0
+        least = 0
+        for rows, ours, theirs in zip(ROWS[::-1], self.loops[::-1], self.amx[::-1], strict=False):
+            if theirs >= ours:
+                break
+            least = max(rows, MOST_ROWS + 1)
+        return 0, least
 
     def __str__(self) -> str:
-        ours, theirs = (
-            ", ".join([f"{1000 * seconds:.3g}" for seconds in path])
-            for path in (self.loops, self.torch)
-        )
-        rows = ", ".join(map(str, ROWS))
-        return f"ms for {rows} tokens: own loops {ours}; torch {theirs}"
+        named = {"own loops": self.loops, "own loops with AMX": self.amx, "torch": self.torch}
+        found = [
+            f"{name} {', '.join([f'{1000 * seconds:.3g}' for seconds in path])}"
+            for name, path in named.items()
+            if path
+        ]
+        return f"ms for {', '.join(map(str, ROWS))} tokens: {'; '.join(found)}"
+
+
+def _mean(times: Sequence[float]) -> float:
+    return math.prod(times) ** (1 / len(times))
 
 
 @torch.inference_mode()
-def compare(loaded: LoadedModel, forward: RaggedForward, *, layers: bool = True) -> Trial | None:
-    """Time both paths for ``loaded`` as it was loaded, in bfloat16; its weights stay as they are.
+def compare(
+    loaded: LoadedModel, forward: RaggedForward, *, layers: bool = True, with_torch: bool = True
+) -> Trial | None:
+    """Time all paths for ``loaded`` as it was loaded, in bfloat16; its weights stay as they are.
 
     ``forward`` is a pass over a cache of ``BLOCKS`` blocks. Without ``layers`` single products run
-    by the loops. None: torch has no packed products here.
+    by the loops. None: there are only loops, without AMX.
     """
-    if not can_pack(loaded.model.dtype, loaded.device):
+    with_torch = with_torch and can_pack(loaded.model.dtype, loaded.device)
+    if not with_torch and amx.missing():
         return None
-    paths = _of_a_layer(loaded, forward) if layers else None
-    ours, theirs = paths or _of_products(loaded.model)
-    found: tuple[list[float], list[float]] = ([], [])
+    passes = _of_a_layer(loaded, forward, with_torch) if layers else None
+    team, ours, theirs = passes or _of_products(loaded.model, with_torch)
+
+    def by_amx(rows: int) -> float:
+        team.use_amx(1, 1)
+        seconds = ours(rows)
+        team.use_amx(0, 0)
+        return seconds
+
+    paths = {"loops": ours}
+    if not amx.missing():
+        paths["amx"] = by_amx
+    if theirs is not None:
+        paths["torch"] = theirs
+    found: dict[str, list[float]] = {name: [] for name in paths}
     for rows in ROWS:
-        ours(rows), theirs(rows)
-        times: tuple[list[float], list[float]] = ([], [])
-        while len(times[0]) < 3 or sum(times[0] + times[1]) < _SECONDS:
-            for path, each in zip((ours, theirs), times, strict=True):
-                each.append(path(rows))
-        for path_times, each in zip(found, times, strict=True):
-            path_times.append(min(each))
-    return Trial(*found)
+        for path in paths.values():
+            path(rows)
+        times: dict[str, list[float]] = {name: [] for name in paths}
+        while len(times["loops"]) < 3 or sum(map(sum, times.values())) < _SECONDS:
+            for name, path in paths.items():
+                times[name].append(path(rows))
+        for name in paths:
+            found[name].append(min(times[name]))
+    return Trial(**found)
 
 
 class _Timed(nn.Module):
@@ -101,8 +141,11 @@ class _Timed(nn.Module):
         return out
 
 
-def _of_a_layer(loaded: LoadedModel, forward: RaggedForward) -> tuple[_Pass, _Pass] | None:
-    """Passes of a model of one layer, timed around that layer. None: its kind has no loops."""
+def _of_a_layer(
+    loaded: LoadedModel, forward: RaggedForward, with_torch: bool
+) -> tuple[CpuTeam, _Pass, _Pass | None] | None:
+    """Passes of a model of one layer, timed around that layer, by the loops of a team and by torch.
+    None: its kind has no loops."""
     set_attention(loaded.model, loaded.route.name)
     body: Any = getattr(loaded.model, "model", None)
     whole = getattr(body, "layers", None)
@@ -113,7 +156,8 @@ def _of_a_layer(loaded: LoadedModel, forward: RaggedForward) -> tuple[_Pass, _Pa
     assert mixer is not None
     team = CpuTeam(torch.get_num_threads(), len(whole))
     ours = FusedLayer(copied, mixer, routes, team, Workspace(team))
-    pack_linears(theirs := copy.deepcopy(whole[0]))
+    if with_torch:
+        pack_linears(theirs := copy.deepcopy(whole[0]))
     assert isinstance(forward.attention, CpuAttention)
     storage = forward.attention.storage
     size, groups = storage.block_size, len(storage.groups)
@@ -141,17 +185,17 @@ def _of_a_layer(loaded: LoadedModel, forward: RaggedForward) -> tuple[_Pass, _Pa
 
         return run
 
-    return path(ours), path(theirs)
+    return team, path(ours), path(theirs) if with_torch else None
 
 
-def _of_products(model: PreTrainedModel) -> tuple[_Pass, _Pass]:
+def _of_products(model: PreTrainedModel, with_torch: bool) -> tuple[CpuTeam, _Pass, _Pass | None]:
     """Products of the linear layers, each shape as often as it occurs; the output layer, which
     computes few rows of a step, is left out."""
     shapes: dict[tuple[int, int], nn.Module] = {}
     count: Counter[tuple[int, int]] = Counter()
     output = model.get_output_embeddings()
     for module in model.modules():
-        if isinstance(module, nn.Linear) and has_panels(module) and module is not output:
+        if isinstance(module, Linear) and has_panels(module) and module is not output:
             shape = module.in_features, module.out_features
             shapes[shape] = module
             count[shape] += 1
@@ -171,4 +215,5 @@ def _of_products(model: PreTrainedModel) -> tuple[_Pass, _Pass]:
 
         return run
 
-    return path(lambda linear: PanelLinear(linear, team)), path(PackedLinear)
+    ours = path(lambda linear: PanelLinear(linear, team))
+    return team, ours, path(PackedLinear) if with_torch else None

@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.model.checkpoints.stored_quantization import weight_bytes
-from app.model.cpu.kernels import panels, products, quantized_panels, quantized_products, records
+from app.model.cpu.kernels import (
+    amx,
+    panels,
+    products,
+    quantized_panels,
+    quantized_products,
+    records,
+)
 from app.model.cpu.kernels.quantized_panels import PanelKind
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES
 from app.model.cpu.packed_linear import PackedLinear
@@ -90,12 +97,13 @@ class PanelWeights:
             self.bytes_by_type["bfloat16"] += bias.nbytes
         if kind is None:
             unit, unit_bytes, input_bytes = 2, 4 * panels.WIDTH, panels.input_bytes()
-            multiply = panels.entry()
+            multiply, by_tiles = panels.entry(), 0 if amx.missing() else amx.entry()
         else:
             unit, unit_bytes, input_bytes = quantized_panels.BLOCK, kind.block_bytes, ROUNDED_BYTES
-            multiply = quantized_products.entry(kind)
+            multiply = by_tiles = quantized_products.entry(kind)
         values = {
             "multiply": multiply,
+            "by_tiles": by_tiles,
             "panels": data.data_ptr(),
             "bias": 0 if bias is None else bias.data_ptr(),
             "inputs": like.in_features,

@@ -36,6 +36,11 @@ class CpuTeam:
         # The helpers hold what is shared, and nothing else of this object.
         weakref.finalize(self, team.close, board)
 
+    def use_amx(self, rows: int, rounded_rows: int) -> None:
+        """Multiply by AMX from so many rows on, in bfloat16 and of rounded rows; 0: never."""
+        _, job = self.shared
+        job["tiles_from"], job["rounded_tiles_from"] = rows, rounded_rows
+
     def reserve(self, size: int) -> None:
         """Allocate memory for at least ``size`` bytes of rounded rows."""
         if size > len(self._rounded):

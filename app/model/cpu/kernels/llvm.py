@@ -53,6 +53,16 @@ def declare(builder: Any, result: Any, arguments: list[Any], name: str, **option
     return _code.get_or_insert_function(builder.module, kind, name)
 
 
+def defined(builder: Any, name: str, arguments: int, write: Callable[[Any], None]) -> Any:
+    """The function of int64s that ``write`` writes on the first call; it is not inlined."""
+    function = declare(builder, VOID, [I64] * arguments, f"leapjson_{name}")
+    if function.is_declaration:
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        write(function)
+    return function
+
+
 def pointer(builder: Any, address: Any, kind: Any = I64) -> Any:
     """An int64 as a pointer to a ``kind``."""
     return builder.inttoptr(address, kind.as_pointer())

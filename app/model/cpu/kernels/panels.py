@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,8 +29,7 @@ from app.model.cpu.kernels.llvm import (
     I8,
     I32,
     I64,
-    VOID,
-    declare,
+    defined,
     emit_prefetch,
     of_integers,
     pointer,
@@ -57,7 +57,7 @@ MULTIPLY = "void(int64, int64, int64, int64, int64, int64)"
 ``sums`` [rows, 64], float32. ``x``, ``panel`` and ``sums`` are addresses, ``stride`` is from row to
 row in bytes; a unit is as many inputs as a turn of the loop takes."""
 
-_AHEAD = 8192
+AHEAD = 8192
 """Distance in bytes at which weights are prefetched."""
 
 
@@ -131,22 +131,26 @@ def entry() -> int:
     return address_of(_bfloat16, MULTIPLY)
 
 
-def by_rows(name: str, write: Callable[[Any, int], None]) -> Any:
-    """``MULTIPLY`` by a function for each number of rows; ``write`` writes it for one."""
+def by_rows(
+    name: str, write: Callable[..., None], write_tiles: Callable[[Any], None] | None = None
+) -> Any:
+    """``MULTIPLY`` by a function for each number of rows; ``write`` writes it for one (``rows``).
+
+    On processors with AMX ``write_tiles`` writes that for more rows.
+    """
 
     @of_integers(types.void)
     def multiply(
         builder: Any, rows: Any, x: Any, stride: Any, panel: Any, units: Any, sums: Any
     ) -> None:
         for count in range(1, MOST_ROWS + 1):
-            function = declare(builder, VOID, [I64] * 5, f"leapjson_multiply_{name}_{count}")
-            if function.is_declaration:
-                # A separate function that the compiler does not inline.
-                function.linkage = "linkonce_odr"
-                function.attributes.add("noinline")
-                write(function, count)
+            function = defined(builder, f"{name}_{count}", 5, partial(write, rows=count))
             with builder.if_then(builder.icmp_signed("==", rows, I64(count))):
                 builder.call(function, [x, stride, panel, units, sums])
+        if write_tiles is not None and has("amx-int8"):
+            function = defined(builder, f"{name}_tiles", 6, write_tiles)
+            with builder.if_then(builder.icmp_signed(">", rows, I64(MOST_ROWS))):
+                builder.call(function, [rows, x, stride, panel, units, sums])
 
     return multiply
 
@@ -165,7 +169,7 @@ def _write(function: Any, rows: int) -> None:
         def turn(pair: Any, running: list[Any], own: range = own) -> list[Any]:
             panel = builder.add(weights, builder.mul(pair, I64(4 * WIDTH)))
             for i in own:
-                ahead = builder.add(panel, I64(_AHEAD + 64 * i))
+                ahead = builder.add(panel, I64(AHEAD + 64 * i))
                 emit_prefetch(builder, pointer(builder, ahead, I8))
             places = [pointer(builder, builder.add(panel, I64(64 * i)), WORDS) for i in own]
             loaded = [builder.load(place, align=64) for place in places]

@@ -8,6 +8,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
+from app.model.cpu.kernels import amx
 from app.model.cpu.kernels.compiled import compiled, widen
 from app.model.cpu.kernels.llvm import I64, VOID, copy, declare, of_integers, pointer
 from app.model.cpu.kernels.panels import MOST_ROWS, WIDTH
@@ -87,7 +88,11 @@ def _panel_sums(job: Any, weight: Any, panel: int, first: int, rows: int, width:
     stride = weight.units * weight.input_bytes
     x = job.x + first * many * stride
     begin = weight.panels + panel * weight.units * weight.unit_bytes
-    groups = (lines + MOST_ROWS - 1) // MOST_ROWS
+    multiply, most = weight.multiply, MOST_ROWS
+    least = job.rounded_tiles_from if weight.rounds > 0 else job.tiles_from
+    if least and lines >= least:
+        multiply, most = weight.by_tiles, amx.MOST_ROWS
+    groups = (lines + most - 1) // most
     size, larger = lines // groups, lines % groups
     for unit in range(0, weight.units, weight.units_at_once):
         units = min(weight.units_at_once, weight.units - unit)
@@ -95,7 +100,7 @@ def _panel_sums(job: Any, weight: Any, panel: int, first: int, rows: int, width:
         for group in range(groups):
             count = size + (group < larger)
             _multiply(
-                weight.multiply, count, x + line * stride + unit * weight.input_bytes, stride,
+                multiply, count, x + line * stride + unit * weight.input_bytes, stride,
                 begin + unit * weight.unit_bytes, units, sums.ctypes.data + line * 4 * WIDTH,
             )  # fmt: skip
             line += count

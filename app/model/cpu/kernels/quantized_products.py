@@ -13,6 +13,7 @@ rows: a row's result does not depend on those beside it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,9 +21,10 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from app.core.kernels import has
+from app.model.cpu.kernels import amx
 from app.model.cpu.kernels.compiled import address_of
 from app.model.cpu.kernels.llvm import I8, I32, I64, declare, pointer
-from app.model.cpu.kernels.panels import MULTIPLY, WIDTH, by_rows, columns, everywhere
+from app.model.cpu.kernels.panels import MULTIPLY, VECTORS, WIDTH, by_rows, columns, everywhere
 from app.model.cpu.kernels.quantized_panels import (
     BLOCK,
     INT4,
@@ -41,7 +43,8 @@ _HAS_VNNI = has("avx512vnni") and has("avx512bw")
 
 
 def entry(kind: PanelKind) -> int:
-    """The address of the product with panels of a kind, see ``panels.MULTIPLY``.
+    """The address of the product with panels of a kind, see ``panels.MULTIPLY``; with AMX also of
+    up to ``amx.MOST_ROWS`` rows.
 
     Compiled on the first call for the kind. Panels are [K / 32, block bytes], their unit a block;
     ``x`` are rounded rows.
@@ -101,13 +104,13 @@ def _groups(kind: PanelKind) -> list[_Group]:
     ]
 
 
-def _write(kind: PanelKind, function: Any, count: int) -> None:
+def _write(kind: PanelKind, function: Any, rows: int) -> None:
     """The loops over blocks for one kind of panels and one number of rows."""
     x, stride, weights, blocks, sums = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    rows = [builder.add(x, builder.mul(stride, I64(row))) for row in range(count)]
-    for own in columns(count):
-        cells = [(row, i) for row in range(count) for i in own]
+    lines = [builder.add(x, builder.mul(stride, I64(row))) for row in range(rows)]
+    for own in columns(rows):
+        cells = [(row, i) for row in range(rows) for i in own]
         places = {(row, i): builder.add(sums, I64(4 * WIDTH * row + 64 * i)) for row, i in cells}
         # Beside integer sums, the scales and an input; otherwise they are in the L1 cache.
         in_registers = 2 * len(cells) + len(own) < registers()
@@ -121,20 +124,9 @@ def _write(kind: PanelKind, function: Any, count: int) -> None:
         ) -> list[Any]:
             block = builder.add(weights, builder.mul(number, I64(kind.block_bytes)))
             inputs = builder.mul(number, I64(ROUNDED_BYTES))
-            here = _Turn(builder, block, [builder.add(row, inputs) for row in rows], own)
+            here = _Turn(builder, block, [builder.add(line, inputs) for line in lines], own)
             added = dict(zip(cells, running, strict=True)) if running else {}
-            for group in _groups(kind):
-                whole = _whole_sums(here, kind, group)
-                halves = here.weights(group.scales, HALVES)
-                scales = [builder.fpext(half, FLOATS) for half in halves]
-                for row in range(count):
-                    factor = here.inputs(row, SCALE, FLOATS)
-                    for i, scale in zip(own, scales, strict=True):
-                        value = builder.sitofp(whole[row, i], FLOATS)
-                        old = added.get((row, i)) or _load(builder, places[row, i], FLOATS)
-                        added[row, i] = fma(builder, value, builder.fmul(factor, scale), old)
-            if kind.minima:
-                _take_minima(here, kind, added)
+            _add_block(here, kind, partial(_whole_sums, here, kind), added, places)
             if running:
                 return [added[cell] for cell in cells]
             _store(builder, added, places)
@@ -145,6 +137,29 @@ def _write(kind: PanelKind, function: Any, count: int) -> None:
         if in_registers:
             _store(builder, dict(zip(cells, last, strict=True)), places)
     builder.ret_void()
+
+
+def _add_block(
+    turn: _Turn,
+    kind: PanelKind,
+    sums_of: Callable[[_Group], dict[tuple[int, int], Any]],
+    added: dict[tuple[int, int], Any],
+    places: dict[tuple[int, int], Any],
+) -> None:
+    """Scale the whole ``sums_of`` groups, and add them to ``added`` or what is at ``places``."""
+    builder = turn.builder
+    for group in _groups(kind):
+        whole = sums_of(group)
+        halves = turn.weights(group.scales, HALVES)
+        scales = [builder.fpext(half, FLOATS) for half in halves]
+        for row in range(len(turn.rows)):
+            factor = turn.inputs(row, SCALE, FLOATS)
+            for i, scale in zip(turn.columns, scales, strict=True):
+                value = builder.sitofp(whole[row, i], FLOATS)
+                old = added.get((row, i)) or _load(builder, places[row, i], FLOATS)
+                added[row, i] = fma(builder, value, builder.fmul(factor, scale), old)
+    if kind.minima:
+        _take_minima(turn, kind, added)
 
 
 def _whole_sums(turn: _Turn, kind: PanelKind, group: _Group) -> dict[tuple[int, int], Any]:
@@ -251,16 +266,113 @@ def _load(builder: Any, place: Any, kind: Any, align: int = 4) -> Any:
     return builder.load(pointer(builder, place, kind), align=align)
 
 
+def _write_tiles(kind: PanelKind, function: Any) -> None:
+    """The loop over blocks by AMX, for 1 to ``amx.MOST_ROWS`` rows.
+
+    Tiles multiply a block's codes with the values of all rows; then the sums are scaled, row by row
+    and in the order of ``_write``.
+    """
+    rows, x, stride, weights, blocks, sums = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    two = builder.icmp_signed(">", rows, I64(amx.ROWS))
+    # Of an odd number both tiles have the row in the middle.
+    half = builder.ashr(builder.add(rows, I64(1)), I64(1))
+    high = builder.select(two, half, rows)
+    depth = kind.group // 4
+    values, codes = 4, (5, 6, 7)
+    amx.configure(
+        builder,
+        [(high, I64(64))] * 4 + [(high, I64(kind.group))] + [(I64(depth), I64(64))] * len(codes),
+    )
+    groups = _groups(kind)
+    room = ir.ArrayType(WORDS, amx.MOST_ROWS * VECTORS)
+    whole = [builder.ptrtoint(builder.alloca(room), I64) for _ in groups]
+    unpacked = builder.ptrtoint(builder.alloca(ir.ArrayType(WORDS, depth * VECTORS)), I64)
+
+    def multiply(first: Any, inputs: Any, block: Any, group: _Group, whole: Any) -> None:
+        row = builder.add(builder.add(x, builder.mul(stride, first)), inputs)
+        amx.load(builder, values, builder.add(row, I64(group.inputs)), stride)
+        for i in range(VECTORS):
+            tile = codes[i % len(codes)]
+            amx.tile_call(builder, "tilezero", i)
+            amx.load(builder, tile, builder.add(block, I64(64 * i)), I64(amx.PITCH))
+            amx.tile_call(builder, "tdpbsud", i, values, tile)
+            place = builder.add(whole, builder.mul(first, I64(amx.PITCH)))
+            amx.store(builder, i, builder.add(place, I64(64 * i)), I64(amx.PITCH))
+
+    def turn(number: Any, _: Any) -> list[Any]:
+        block = builder.add(weights, builder.mul(number, I64(kind.block_bytes)))
+        inputs = builder.mul(number, I64(ROUNDED_BYTES))
+        for group, place in zip(groups, whole, strict=True):
+            words = builder.add(block, I64(group.words))
+            if kind.bits == 4:
+                _unpack(builder, words, unpacked)
+                words = unpacked
+            multiply(I64(0), inputs, words, group, place)
+            with builder.if_then(two):
+                multiply(builder.sub(rows, high), inputs, words, group, place)
+
+        def scale(row: Any, _: Any) -> list[Any]:
+            values = builder.add(builder.add(x, builder.mul(stride, row)), inputs)
+            here = _Turn(builder, block, [values], range(VECTORS))
+            offset = builder.mul(row, I64(amx.PITCH))
+
+            def sums_of(group: _Group) -> dict[tuple[int, int], Any]:
+                begin = _offset_sums(here, 0, group)
+                first = builder.add(whole[groups.index(group)], offset)
+                found = [_load(builder, each, WORDS) for each in _vectors(builder, first)]
+                return {(0, i): builder.add(begin, value) for i, value in enumerate(found)}
+
+            places = {
+                (0, i): place
+                for i, place in enumerate(_vectors(builder, builder.add(sums, offset)))
+            }
+            added: dict[tuple[int, int], Any] = {}
+            _add_block(here, kind, sums_of, added, places)
+            _store(builder, added, places)
+            return []
+
+        loop(builder, I64(0), rows, 1, [], scale)
+        return []
+
+    loop(builder, I64(0), blocks, 1, [], turn)
+    amx.tile_call(builder, "tilerelease")
+    builder.ret_void()
+
+
+def _vectors(builder: Any, address: Any) -> list[Any]:
+    """Addresses of the vectors of a panel's outputs."""
+    return [builder.add(address, I64(64 * i)) for i in range(VECTORS)]
+
+
+def _unpack(builder: Any, words: Any, out: Any) -> None:
+    """A block's codes of 4 bits as bytes, [8, 64 outputs] words of four."""
+    lower = ir.Constant(WORDS, [0x0F0F0F0F] * LANES)
+    four = ir.Constant(WORDS, [4] * LANES)
+    size = 4 * amx.PITCH
+    for offset in range(0, size, 64):
+        word = _load(builder, builder.add(words, I64(offset)), WORDS)
+        for begin, bits in ((0, word), (size, builder.lshr(word, four))):
+            place = pointer(builder, builder.add(out, I64(begin + offset)), WORDS)
+            builder.store(builder.and_(bits, lower), place, align=4)
+
+
 def _store(builder: Any, values: dict[Any, Any], places: dict[Any, Any]) -> None:
     for cell, value in values.items():
         builder.store(value, pointer(builder, places[cell], FLOATS), align=4)
 
 
-_multiply_int8 = by_rows("int8", partial(_write, INT8))
-_multiply_int4 = by_rows("int4", partial(_write, INT4))
-_multiply_int4_minima = by_rows("int4m", partial(_write, INT4_MINIMA))
-_multiply_int8_halves = by_rows("int8h", partial(_write, INT8_HALVES))
-_multiply_int8_minima = by_rows("int8m", partial(_write, INT8_MINIMA))
+_multiply_int8 = by_rows("int8", partial(_write, INT8), partial(_write_tiles, INT8))
+_multiply_int4 = by_rows("int4", partial(_write, INT4), partial(_write_tiles, INT4))
+_multiply_int4_minima = by_rows(
+    "int4m", partial(_write, INT4_MINIMA), partial(_write_tiles, INT4_MINIMA)
+)
+_multiply_int8_halves = by_rows(
+    "int8h", partial(_write, INT8_HALVES), partial(_write_tiles, INT8_HALVES)
+)
+_multiply_int8_minima = by_rows(
+    "int8m", partial(_write, INT8_MINIMA), partial(_write_tiles, INT8_MINIMA)
+)
 
 
 def _int8(rows: int, x: int, stride: int, panel: int, blocks: int, sums: int) -> None:

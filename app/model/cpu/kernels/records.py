@@ -23,17 +23,20 @@ def record(*names: str, floats: tuple[str, ...] = ()) -> np.dtype[Any]:
 
 JOB = record(
     "run", "layers", "step", "rounded", "kind", "items", "layer", "rows", "blocks",
-    "x", "weight", "residual", "out", "pitch",
+    "x", "weight", "residual", "out", "pitch", "tiles_from", "rounded_tiles_from",
 )  # fmt: skip
 """The function that does an item, the addresses of all layers, of the step and of memory for
-rounded rows, and the job: ``pitch`` is from row to row of ``out`` and ``residual``, in numbers."""
+rounded rows, and the job: ``pitch`` is from row to row of ``out`` and ``residual``, in numbers.
+``tiles_from`` and, for rounded rows, ``rounded_tiles_from`` are the numbers of rows from which
+products are by tiles (``amx``); 0: never."""
 WEIGHT = record(
-    "multiply", "panels", "bias", "inputs", "outputs",
+    "multiply", "by_tiles", "panels", "bias", "inputs", "outputs",
     "units", "unit_bytes", "input_bytes", "units_at_once", "rounds",
 )  # fmt: skip
-"""A weight in panels: the address of its product (``panels.MULTIPLY``), its units in a panel, their
-bytes there and in a row of inputs, and how often that row is rounded (``rounded_rows``): not at
-all, to 8 bits, or to 16, which are two rows of 8; or ``WIDENED``."""
+"""A weight in panels: the addresses of its product (``panels.MULTIPLY``) and of that by AMX's
+tiles, its units in a panel, their bytes there and in a row of inputs, and how often that row is
+rounded (``rounded_rows``): not at all, to 8 bits, or to 16, which are two rows of 8; or
+``WIDENED``."""
 WIDENED = -1
 """For ``rounds``: a row is copied as float32."""
 WEIGHT_BYTES = WEIGHT.itemsize
