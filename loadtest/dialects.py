@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from app.answer.formats import PLAIN, ChatFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.families import PLAIN
 from app.answer.prompt import Conversation, template_input
 from app.answer.tools import MOST_CALLS, FunctionTool
 from loadtest.requests import Call, Constraint, Content, Expected, Pattern, Request, Schema, Tools

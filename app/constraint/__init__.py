@@ -18,20 +18,16 @@ cached_method
 from __future__ import annotations
 
 from app.constraint.compiler import Compiler, read_document
-from app.constraint.limits import Limits
 from app.constraint.program import compile_program, everyday_schema
 from app.constraint.python_types import from_python_type
-from app.core.composite import Composite
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 __all__ = [
     "Choice",
     "Compiler",
-    "Composite",
     "Grammar",
     "JsonObject",
     "JsonSchema",
-    "Limits",
     "Regex",
     "compile_program",
     "everyday_schema",

@@ -94,8 +94,6 @@ class InvalidRequest(RequestError):
 
 
 class UnknownModel(InvalidRequest):
-    """The request names a model that this server does not serve."""
-
     code = "model_not_found"
 
 
@@ -111,8 +109,6 @@ class UnknownSchema(InvalidRequest):
 
 
 class InvalidAdapter(InvalidRequest):
-    """An adapter cannot be loaded: its files are wrong or not supported, or there is no room."""
-
     code = "invalid_adapter"
 
 
@@ -130,8 +126,6 @@ class InvalidImage(InvalidRequest):
 
 
 class QuotaExceeded(InvalidRequest):
-    """An API key has as many bytes of files, or batches, as it may have."""
-
     code = "quota_exceeded"
 
 
@@ -205,8 +199,6 @@ class PromptTooLong(InvalidRequest):
 
 
 class BudgetTooSmall(InvalidRequest):
-    """``max_tokens`` is below the length of the shortest valid answer."""
-
     code = "budget_too_small"
 
     def __init__(self, *, max_tokens: int, needed: int) -> None:
@@ -222,8 +214,6 @@ class BudgetTooSmall(InvalidRequest):
 
 
 class ConstraintError(RequestError):
-    """A schema, regex, choice or grammar cannot be used as a constraint."""
-
     code = "invalid_schema"
 
     subject = ""
@@ -337,44 +327,30 @@ class QueueFull(Unavailable):
 
 
 class Draining(Unavailable):
-    """The server is shutting down: it finishes what runs and takes nothing new."""
-
     code = "draining"
 
 
 class ShutDown(Unavailable):
-    """The server shut down before the answer was finished; the engine was healthy."""
-
     code = "shut_down"
 
 
 class CompilerStuck(Unavailable):
-    """A compile worker failed without a result, or none could be started."""
-
     code = "compiler_stuck"
 
 
 class ReaderStuck(Unavailable):
-    """Preparing an image ended early, without a result, or no worker could be started."""
-
     code = "image_reader_stuck"
 
 
 class HostUnreachable(Unavailable):
-    """An image could not be fetched: its host is not found, does not answer, or fails."""
-
     code = "image_host_unreachable"
 
 
 class StoreUnavailable(Unavailable):
-    """The database or the files cannot be reached, or have no room left."""
-
     code = "store_unavailable"
 
 
 class EngineDied(Unavailable):
-    """The engine's thread ended on an error; nothing can be generated until a restart."""
-
     code = "engine_died"
 
 

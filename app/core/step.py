@@ -74,6 +74,27 @@ class Span:
     ``start`` plus its index. No state is read or saved."""
 
 
+MOST_TREE_TOKENS = 64
+"""Number of bits in an integer of ``ancestors``."""
+
+
+def ancestors(parents: Sequence[int]) -> list[int]:
+    """For each token of a tree, the bits of the tokens that it attends to in the span::
+
+        index     0    1    2    3    4        parents  -1  0  1  0  -1
+        depth     0    1    2    1    0
+        sees      0    01   012  03   4        and all that is computed before the span
+
+    Itself is among them.
+    """
+    assert len(parents) <= MOST_TREE_TOKENS, "a tree has too many tokens"
+    seen: list[int] = []
+    for index, parent in enumerate(parents):
+        assert -1 <= parent < index, "a parent comes after its child"
+        seen.append((1 << index) | (seen[parent] if parent >= 0 else 0))
+    return seen
+
+
 @dataclass(slots=True)  # not frozen: a step makes hundreds
 class Draw:
     """Draw one token from one row of logits."""

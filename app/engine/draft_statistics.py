@@ -41,10 +41,6 @@ class DraftStatistics:
         self._skipped = 0
         self._branches: dict[tuple[Hashable, int], _Branch] = {}
 
-    def __len__(self) -> int:
-        """Branches that are remembered."""
-        return len(self._branches)
-
     def record(self, place: Hashable, last: int, token: int) -> None:
         """``token`` was drawn at a place, after the token ``last``."""
         key = (place, last)

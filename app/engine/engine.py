@@ -444,15 +444,6 @@ class Engine:
             self._opened.remove(sequence)
         self._scheduler.remove(sequence)
 
-    def check_integrity(self) -> None:
-        """Assert every invariant between two steps. Costs O(blocks + known tokens); for tests."""
-        self._scheduler.check_integrity()
-        live = {id(sequence) for sequence in self._sequences.values()}
-        scheduler = self._scheduler
-        queued = (*scheduler.running, *scheduler.waiting, *self._unopened, *self._opened)
-        held = {id(sequence) for sequence in queued}
-        assert live == held, "a request is lost, or runs after its end"
-
 
 def _draws_in(batch: Batch, sequence: Sequence) -> bool:
     portion = batch.portions.get(sequence)

@@ -10,7 +10,7 @@ absence: its counter is raised to the minimum of the waiting tenants. A class th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -90,12 +90,6 @@ class FairQueue(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._serials) + self._num_back
-
-    def __iter__(self) -> Iterator[T]:
-        """What came back, then what waits in order of arrival."""
-        for level in sorted(self._classes, reverse=True):
-            yield from self._classes[level].back
-        yield from self._serials
 
     def __contains__(self, item: T) -> bool:
         return item in self._serials or self.has_returned(item)
@@ -208,20 +202,3 @@ class FairQueue(Generic[T]):
             del found.lines[tenant]
             found.idle[tenant] = line
             found.forget_idle()
-
-    def check_integrity(self) -> None:
-        """Assert every invariant. Costs O(queue); for tests."""
-        assert self._num_back == sum([len(found.back) for found in self._classes.values()])
-        in_lines = 0
-        for level, found in self._classes.items():
-            assert not found.lines.keys() & found.idle.keys()
-            assert len(found.idle) <= MOST_IDLE
-            assert all(self._class_of(item) == level for item in found.back)
-            for tenant, line in found.lines.items():
-                assert line.waiting, "an empty line is kept"
-                in_lines += len(line.waiting)
-                serials = [self._serials[item] for item in line.waiting]
-                assert serials == sorted(serials), "not first come, first served"
-                assert all(self._tenant_of(item) == tenant for item in line.waiting)
-                assert all(self._class_of(item) == level for item in line.waiting)
-        assert in_lines == len(self._serials)

@@ -435,27 +435,6 @@ class Scheduler:
         elif self._states is not None:
             self._states.cut(sequence)
 
-    def check_integrity(self) -> None:
-        """Assert every invariant. Costs O(blocks + known tokens); for tests."""
-        self.blocks.check_integrity([sequence.blocks for sequence in self.running])
-        self.waiting.check_integrity()
-        for sequence in self.waiting:
-            assert sequence.computed == 0
-            assert not sequence.blocks.in_use, "a waiting sequence holds blocks"
-            assert not sequence.states.states, "a waiting sequence holds states"
-            assert sequence.launched == 0
-        assert len(self.running) <= self._config.max_running
-        tiers = [sequence.tier for sequence in self.running]
-        assert tiers == sorted(tiers, reverse=True), "a lower class runs before a higher one"
-        for sequence in self.running:
-            sequence.check_integrity()
-            table = sequence.blocks
-            assert table.least <= sequence.computed <= table.covered * self.blocks.block_size
-            assert len(table.chain) * self.blocks.block_size <= sequence.computed
-        if self._states is not None:
-            self._states.check_integrity(self.running)
-        assert self._needed.keys() <= set(self.waiting), "what does not wait needs blocks"
-
 
 def _grant(batch: Batch, config: EngineConfig, short: int) -> int:
     """Tokens for each running sequence: small gaps first, the rest to long prompts.

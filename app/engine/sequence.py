@@ -356,14 +356,3 @@ class Sequence:
             excess -= len(token.data)
             self._pending[index] = replace(token, data=token.data[:kept])
         assert excess <= 0, "a stop string began in bytes that were emitted"
-
-    def check_integrity(self) -> None:
-        """Assert what holds between steps. For tests."""
-        assert self.computed < len(self.tokens), "no token left to draw from"
-        assert self.computed <= self.launched <= self.num_known + 1
-        assert len(self.sources) == self.length
-        self.sources.check_integrity()
-        assert self.length <= self.request.max_tokens
-        if self.state is not None and self.budget.finishes:
-            room = self.budget.limit - self.length
-            assert self.state.shortest_tokens() <= room, "the budget cannot be met"

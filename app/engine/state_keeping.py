@@ -197,16 +197,6 @@ class StateKeeper:
         self._all_given_up = True
         return False
 
-    def check_integrity(self, running: Seq[Sequence]) -> None:
-        """Assert every invariant. Costs O(slots); for tests."""
-        self._pool.check_integrity([sequence.states for sequence in running])
-        for sequence in running:
-            positions = [state.position for state in sequence.states]
-            assert positions == sorted(set(positions))
-            assert sequence.states.end == sequence.launched, "the next span could not go on"
-            if sequence.state is not None and sequence.computed >= sequence.answer_start:
-                assert sequence.computed in positions, "it could not go back to what is computed"
-
 
 def _least(sequence: Sequence) -> int:
     """Minimum slots of a sequence in a step: two if tokens may be taken back."""

@@ -119,10 +119,6 @@ class EditedMasks:
         )
         """By the id of the mask, which is held with its edit so that no other gets that id."""
 
-    def __len__(self) -> int:
-        """Edited masks that are kept."""
-        return len(self._kept)
-
     def get(self, mask: Mask | None, edit: Edit) -> Mask:
         """``mask`` (None: every token) after ``edit``; itself where that changes nothing.
 

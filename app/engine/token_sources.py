@@ -44,9 +44,6 @@ class TokenSources:
         self._last_size = 0
         """Number of tokens in the last report."""
 
-    def __len__(self) -> int:
-        return len(self._codes)
-
     def append(self, source: int, token: AnswerToken | int) -> None:
         self._codes.append(source)
         self.counts[source] += 1
@@ -98,7 +95,3 @@ class TokenSources:
             return OriginToken(token, spelling[token], source, 0.0 if source == "leapt" else None)
         spelled = spelling[token.token_id]
         return OriginToken(token.token_id, spelled, source, token.logprob, token.top)
-
-    def check_integrity(self) -> None:
-        """Assert that the counts are right. For tests."""
-        assert self.counts == [self._codes.count(each) for each in range(4)]

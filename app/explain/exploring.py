@@ -39,7 +39,7 @@ _ENDS = 2
 class Exploration:
     """Explores one program, whose pool grows: nothing else should use it at that time."""
 
-    def __init__(self, program: Program, *, json: bool) -> None:
+    def __init__(self, program: Program, *, json: bool = True) -> None:
         """``json``: whether its strings are JSON texts."""
         self.program = program
         self.mode = Mode.OUTSIDE if json else Mode.PLAIN
@@ -61,11 +61,6 @@ class Exploration:
         """
         root = self.program.root if start is None else start
         return _Explorer(self, max_nodes, folded).run(root)
-
-
-def explore(program: Program, *, json: bool = True, max_nodes: int = 400) -> Graph:
-    """The graph of ``program`` without folds; ``json`` says that its strings are JSON texts."""
-    return Exploration(program, json=json).graph(max_nodes)
 
 
 class _Explorer:

@@ -14,7 +14,7 @@ from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.errors import ConstraintTooComplex
 from app.core.specs import JsonSchema
-from app.explain.exploring import explore
+from app.explain.exploring import Exploration
 from app.explain.graph import Graph
 from app.explain.keywords import keyword_uses
 from app.explain.measures import Measures
@@ -35,7 +35,7 @@ def explain_schema(spec: JsonSchema, limits: Limits | None = None) -> bytes:
     ``ConstraintError``. Cost: a compilation and a graph; not for a thread that others wait for.
     """
     program = compile_program(spec, limits)
-    graph = explore(program, max_nodes=_NODES)
+    graph = Exploration(program).graph(_NODES)
     uses = [asdict(use) for use in keyword_uses(spec.schema)]
     described = {"keywords": uses} | program_facts(program)
     report = length_facts(program) | graph_facts(graph) | described

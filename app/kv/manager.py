@@ -15,7 +15,7 @@ has no groups, and its prefixes have no blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.cache import FALL_BACK, CacheGroup, StateSlots, window_blocks
@@ -284,41 +284,3 @@ class BlockManager:
 
     def _release(self, group: int, block: int) -> None:
         self._groups[group].pool.release(block, keep=self._prefixes.is_registered(group, block))
-
-    def check_integrity(self, tables: Iterable[BlockTable]) -> None:
-        """Assert every invariant, given all live tables. Costs O(blocks); for tests."""
-        tables = list(tables)
-        held = [table.chain[-1] for table in tables if table.chain]
-        if self.states is not None:
-            held += self.states.prefixes
-        self._prefixes.check_integrity(held)
-        for table in tables:
-            assert table.in_use
-            assert len(table.columns) == len(self._groups)
-            lengths = [column.length for column in table.columns]
-            assert table.covered == min(lengths, default=table.covered)
-        for i, group in enumerate(self._groups):
-            group.pool.check_integrity()
-            self._check_group(i, group, tables)
-
-    def _check_group(self, index: int, group: _Group, tables: Iterable[BlockTable]) -> None:
-        references = [0] * group.pool.num_blocks
-        for table in tables:
-            column, held = table.columns[index], table.columns[index].held
-            assert len(table.chain) <= column.length
-            assert len(set(held)) == len(held), "a block twice in one table"
-            assert not column.ids[: column.first].any(), "a block is given back and still named"
-            assert group.most is None or len(held) <= group.most, "more is held than is counted on"
-            if column.first and group.window is not None:
-                assert column.first * self.block_size <= group.first_read(table.least)
-            for place, block in enumerate(held, column.first):
-                references[block] += 1
-                if place >= len(table.chain):
-                    assert group.pool.references(block) == 1, "a shared block would be written"
-                    registered = self._prefixes.is_registered(index, block)
-                    assert not registered, "a registered block would be written"
-        found = [group.pool.references(block) for block in range(group.pool.num_blocks)]
-        assert found == references, "a reference is lost or invented"
-        for block in group.pool.cached:
-            kept = self._prefixes.is_registered(index, block)
-            assert kept, "a block is kept for a prefix that nobody can find"

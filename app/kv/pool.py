@@ -59,17 +59,3 @@ class BlockPool:
         """Mark a free cached block as empty."""
         del self._cached[block]
         self._empty.append(block)
-
-    def check_integrity(self) -> None:
-        """Assert every invariant. Costs O(blocks); for tests."""
-        empty, cached = set(self._empty), set(self._cached)
-        assert len(empty) == len(self._empty), "a block is free twice"
-        assert not empty & cached, "a block is both empty and cached"
-        for block, references in enumerate(self._references):
-            assert references >= 0
-            assert (references == 0) == (block in empty or block in cached)
-
-    @property
-    def cached(self) -> frozenset[int]:
-        """The free blocks that still hold a prefix. Costs O(blocks); for tests."""
-        return frozenset(self._cached)

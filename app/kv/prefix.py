@@ -14,8 +14,7 @@ The parent of a first block is its scope, so prefixes of different scopes are ne
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 NO_BLOCK = -1
 
@@ -101,19 +100,3 @@ class PrefixIndex:
                 break
             del self._found[parent.key]
             parent = parent.key[0]
-
-    def check_integrity(self, held: Iterable[Prefix]) -> None:
-        """Assert that tables and counts agree, given what sequences hold. For tests."""
-        holders = Counter(held)
-        for group, registered in enumerate(self._registered):
-            for block, prefix in registered.items():
-                assert prefix.blocks[group] == block
-                holders[prefix] += 1
-        for key, prefix in self._found.items():
-            assert prefix.key == key
-            for group, block in enumerate(prefix.blocks):
-                assert block == NO_BLOCK or self._registered[group][block] is prefix
-            if isinstance(key[0], Prefix):
-                holders[key[0]] += 1
-        known = {prefix: prefix.holders for prefix in self._found.values()}
-        assert known == dict(holders), "a prefix is kept for nobody, or lost"

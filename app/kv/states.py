@@ -14,8 +14,7 @@ needed and it is the least recently released one.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from app.core.cache import LEAST_SLOTS, StateSlots
@@ -99,24 +98,6 @@ class StatePool:
         prefix = self._checkpoints.pop(slot)
         prefix.checkpoint = EMPTY
         self._prefixes.release(prefix)
-
-    @property
-    def prefixes(self) -> list[Prefix]:
-        """Those with a checkpoint. Costs O(checkpoints); for tests."""
-        return list(self._checkpoints.values())
-
-    def check_integrity(self, sequences: Iterable[KeptStates]) -> None:
-        """Assert every invariant, given what all running sequences keep. For tests."""
-        self._slots.check_integrity()
-        held = Counter(state.slot for kept in sequences for state in kept)
-        assert EMPTY not in held, "the empty state is no one's"
-        held[EMPTY] = 1
-        found = {slot: self._slots.references(slot) for slot in range(self.count)}
-        assert +held == +Counter(found), "a reference to a slot is lost or invented"
-        for slot, prefix in self._checkpoints.items():
-            assert prefix.checkpoint == slot
-        for slot in self._slots.cached:
-            assert slot in self._checkpoints, "a slot is kept for a prefix that nobody can find"
 
 
 @dataclass(slots=True)

@@ -46,8 +46,8 @@ from app.model.memory_profile import (
     rehearse,
 )
 from app.model.optimise import Prepared, prepare
-from app.model.parallel.group import Group
-from app.model.parallel.joining import check_sharing, join
+from app.model.parallel.group import Group, join
+from app.model.parallel.plan import check_sharing
 from app.model.parallel.rank_processes import Job, RankProcesses
 from app.model.parallel.steps import Follower, Leader
 from app.model.runner import RunnerDescription, TorchRunner

@@ -5,7 +5,7 @@ rows      0          n0               n0+n1            T
 position  s0 ..      s1 ..            s2 ..
 slot      block_table[position // block_size] * block_size + position % block_size
 
-In a span that is a tree (see ``app.core.tree``) slots are consecutive, as here, and a token's
+In a span that is a tree (see ``step.ancestors``) slots are consecutive, as here, and a token's
 position is the span's start plus its depth.
 """
 
@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.images import Features, PromptImage
-from app.core.step import Span
-from app.core.tree import ancestors
+from app.core.step import Span, ancestors
 
 Ints = NDArray[np.int64]
 

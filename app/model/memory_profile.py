@@ -27,8 +27,7 @@ from PIL import Image
 from app.core.images import PreparedImage
 from app.core.progress import SILENCE, Progress
 from app.core.request import SamplingParams
-from app.core.step import Draw, Span
-from app.core.tree import MOST_TOKENS
+from app.core.step import MOST_TREE_TOKENS, Draw, Span
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.sampling import Sampler, full_mask
@@ -93,7 +92,7 @@ def largest_steps(
     sequences = min(limits.sequences, limits.tokens)
     rows = min(limits.rows_each, limits.tokens // sequences, limits.context)
     last = min(limits.tokens - (sequences - 1) * rows, limits.context)
-    scored = min(limits.scored_each, limits.tokens // sequences, limits.context, MOST_TOKENS)
+    scored = min(limits.scored_each, limits.tokens // sequences, limits.context, MOST_TREE_TOKENS)
     step = partial(
         _step, context=limits.context, vocab_size=vocab_size, block_size=block_size, blocks=blocks
     )

@@ -30,11 +30,11 @@ from app.model.self_check import (
     check_invariance,
     check_ragged_step,
     check_rounded_cache,
+    follows_trees,
     make_case,
     whole_logits,
 )
 from app.model.state_storage import allocate_states
-from app.model.tree_check import follows_trees
 from app.model.vision.embeddings import ImageEmbeddings
 from app.model.vision.self_check import blocks_for, connect_vision
 
@@ -139,20 +139,15 @@ def _fuse_or_pack(
     own = config.pack_linears and can_fuse(model)
     if own:
         products = "own loops"
+        forward = _forward_over_new(loaded, config, _BLOCK_SIZE, BLOCKS)
         # Only our loops multiply quantised weights, and torch's results depend on the other rows.
         with_torch = not quantized and not config.batch_invariant
-        if with_torch or not amx.missing():
-            forward = _forward_over_new(loaded, config, _BLOCK_SIZE, BLOCKS)
-            trial = compare(loaded, forward, layers=adapters is None, with_torch=with_torch)
-            if trial is not None:
-                own, amx_from = trial.loops_win, trial.amx_from(bool(quantized))
-                if not own:
-                    products = "torch"
-                elif amx_from[0]:
-                    products += " with AMX"
-                elif amx_from[1]:
-                    products += f"; AMX from {amx_from[1]} rows"
-                products += f"; {trial}"
+        if trial := compare(loaded, forward, layers=adapters is None, with_torch=with_torch):
+            own, amx_from = trial.loops_win, trial.amx_from(bool(quantized))
+            products = "torch" if not own else products + " with AMX" * amx_from[0]
+            if amx_from[1]:
+                products += f"; AMX from {amx_from[1]} rows"
+            products += f"; {trial}"
         if has("amx-tile") and amx.missing():
             products += f"; no AMX: {amx.missing()}"
     if own:

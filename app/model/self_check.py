@@ -30,7 +30,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.layers.model_call import logits_of_texts, takes_positions
 
-_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Largest relative error of a row of logits; rounding alone stays well below."""
 
 _ROUNDED_CACHE = 0.3
@@ -38,7 +38,7 @@ _ROUNDED_CACHE = 0.3
 
 _log = logging.getLogger(__name__)
 
-_TOLERANCE_AT_MOST = 0.5
+TOLERANCE_AT_MOST = 0.5
 """Largest tolerance for models that amplify rounding errors; unrelated rows are 1.4 apart."""
 
 
@@ -220,14 +220,14 @@ def check_ragged_step(
     """
     logits = _last_logits(forward, case, block_size)
     error = worst_error(logits, expected)
-    tolerance = _TOLERANCE[model.dtype]
+    tolerance = TOLERANCE[model.dtype]
     if not error <= tolerance and model.dtype != torch.float32:
         # Some models amplify rounding errors. Measured between two runs over a used cache, so that
         # a forward pass that reads old entries does not raise its own limit.
         logits = _last_logits(forward, case, block_size)
         with _nudging_embeddings(model):
             noise = worst_error(_last_logits(forward, case, block_size), logits)
-        tolerance = min(max(tolerance, 2 * noise), _TOLERANCE_AT_MOST)
+        tolerance = min(max(tolerance, 2 * noise), TOLERANCE_AT_MOST)
     if not error <= tolerance:  # so written that NaN fails too
         cause = "" if takes_positions(model) else ": it ignores position_ids"
         raise UnsupportedModel(
@@ -317,3 +317,46 @@ def row_errors(logits: Tensor, expected: Tensor) -> Tensor:
     wanted = wanted - wanted.mean(-1, keepdim=True)
     errors: Tensor = (rows - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)
     return errors
+
+
+_TREE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.5, torch.bfloat16: 0.5}
+"""Largest relative error of a row of logits. In half precision a mixture of experts may choose
+others after a rounding; unrelated rows are 1.4 apart."""
+_EXTENSION = 1
+"""The case's sequence whose extension is put into a tree."""
+_BESIDE = 4
+"""Maximum tokens beside the path."""
+
+
+def follows_trees(
+    forward: RaggedForward, case: CheckCase, block_size: int, expected: Tensor
+) -> bool:
+    """Whether an extension computed as a path of a tree gives the expected logits.
+
+    Models that depend on the order of tokens in a step may pass the check of plain spans, since it
+    is that of the positions there. They are served, but without trees, like models without
+    attention. ``case`` has just been run, and ``expected`` are its rows.
+    """
+    span = case.steps[-1][_EXTENSION]
+    if not span.block_tables:
+        return False
+    room = len(span.block_tables[0]) * block_size - span.start - len(span.tokens)
+    beside = min(room, _BESIDE)
+    tokens, parents = [*span.tokens[:1]] * beside, [-1] * beside
+    way: list[int] = []
+    for token in span.tokens:
+        parents.append(way[-1] if way else -1)
+        way.append(len(tokens))
+        tokens.append(token)
+    tree = Span(tokens, span.start, span.block_tables, rows=way, tree=parents)
+    logits = forward.run(lay_out([tree], block_size))
+    rows = [row for row, (owner, _) in enumerate(case.compared) if owner == _EXTENSION]
+    error = worst_error(logits, expected[rows])
+    if error <= _TREE_TOLERANCE[logits.dtype]:  # so written that NaN fails
+        return True
+    _log.warning(
+        "this model does not support tree drafts (relative error %.2g): alternatives are "
+        "computed one after another",
+        error,
+    )
+    return False

@@ -90,9 +90,6 @@ class MemoryResponses:
     def nbytes(self) -> int:
         return sum(self._held.values())
 
-    def __len__(self) -> int:
-        return sum(map(len, self._owners.values()))
-
     async def keep(self, owner: str, kept: KeptResponse) -> None:
         if kept.nbytes > self._max_bytes:
             return

@@ -11,7 +11,8 @@ from typing import Any
 import jinja2
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from app.answer.formats import ChatFormat, ReasoningFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.prompt import Conversation, opening, template_input
 from app.answer.tools import FunctionTool
 

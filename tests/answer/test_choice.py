@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.answer.choice import ChoiceReader
-from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.families import HERMES
+from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.pieces import CallStart, Content, End, Piece
 from app.answer.plan import AnswerPlan
 from app.answer.tools import FunctionTool, ToolUse

@@ -17,7 +17,9 @@ from app.answer.confidence import (
     text_confidence,
     value_confidences,
 )
-from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.families import HERMES
+from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.pieces import (
     Alternative,
     CallArguments,

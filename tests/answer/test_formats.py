@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.answer.formats import HERMES, LLAMA, MISTRAL, PLAIN, ReasoningFormat, ToolFormat, detect
+from app.answer.formats import detect
+from app.answer.formats.calls import ToolFormat
+from app.answer.formats.families import HERMES, LLAMA, MISTRAL, PLAIN
+from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.tools import FunctionTool, ToolUse
 from tests.answer import templates
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.answer.confidence import ConfidenceReader
-from app.answer.formats import HERMES, PLAIN, detect
+from app.answer.formats import detect
+from app.answer.formats.families import HERMES, PLAIN
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse

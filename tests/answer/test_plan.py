@@ -10,7 +10,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.answer.formats import HERMES, LLAMA, PLAIN, ChatFormat, ReasoningFormat, ToolFormat, detect
+from app.answer.formats import ChatFormat, detect
+from app.answer.formats.calls import ToolFormat
+from app.answer.formats.families import HERMES, LLAMA, PLAIN
+from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.language import answer, is_open_ended, with_reasoning
 from app.answer.pieces import CallStart, Content
 from app.answer.pieces import TextPiece as Piece

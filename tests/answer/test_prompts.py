@@ -9,7 +9,9 @@ import jinja2
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from app.answer.formats import PLAIN, ChatFormat, ReasoningFormat, detect
+from app.answer.formats import ChatFormat, detect
+from app.answer.formats.families import PLAIN
+from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.prompt import Conversation, TemplateInput, opening, template_input, text_length
 from app.answer.tools import FunctionTool
 from tests.answer import templates

@@ -6,16 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answer.formats import (
-    HERMES,
-    LLAMA,
-    MISTRAL,
-    PLAIN,
-    ChatFormat,
-    ReasoningFormat,
-    ToolFormat,
-    detect,
-)
+from app.answer.formats import ChatFormat, detect
+from app.answer.formats.calls import ToolFormat
+from app.answer.formats.families import HERMES, LLAMA, MISTRAL, PLAIN
+from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning
 from app.answer.prompt import Opening

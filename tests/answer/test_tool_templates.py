@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.answer.formats import ChatFormat, ReasoningFormat, detect
+from app.answer.formats import ChatFormat, detect
 from app.answer.formats.calls import ShortIds
+from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.language import answer, with_reasoning
 from app.answer.prompt import Conversation, template_input

@@ -17,7 +17,7 @@ from app.constraint.program import compile_program
 from app.core.errors import UnsupportedSchema
 from app.core.specs import Choice, JsonSchema, Regex
 from app.explain.drawing import HEAD, RADIUS, drawing_of, lay_out
-from app.explain.exploring import explore
+from app.explain.exploring import Exploration
 from app.explain.graph import Graph
 from app.explain.keywords import keyword_uses
 from app.explain.measures import Measures
@@ -51,7 +51,8 @@ TREE = {
 
 
 def graph_of(schema: Any, max_nodes: int = 400) -> Graph:
-    return explore(compile_program(JsonSchema(schema, close_objects=True)), max_nodes=max_nodes)
+    program = compile_program(JsonSchema(schema, close_objects=True))
+    return Exploration(program).graph(max_nodes)
 
 
 def leaps(graph: Graph) -> set[bytes]:
@@ -121,7 +122,7 @@ def test_a_graph_over_its_limit_says_so() -> None:
 )
 def test_the_graph_of_a_pattern_spells_the_patterns_language(pattern: str) -> None:
     """Choices are patterns, too: Python's ``re`` matches texts along all paths of the graph."""
-    graph = explore(compile_program(Regex(pattern)), json=False)
+    graph = Exploration(compile_program(Regex(pattern)), json=False).graph(400)
     for text in map(
         "".join, itertools.chain(*(itertools.product("abcdx", repeat=n) for n in range(6)))
     ):

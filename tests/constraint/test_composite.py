@@ -13,8 +13,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.constraint import Compiler, Limits, compile_program
+from app.constraint import Compiler, compile_program
 from app.constraint.constraint import CompiledConstraint
+from app.constraint.limits import Limits
 from app.core.composite import (
     Composite,
     Either,

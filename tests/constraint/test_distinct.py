@@ -13,14 +13,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.constraint import Compiler, Composite, Grammar, JsonSchema, compile_program
+from app.constraint import Compiler, Grammar, JsonSchema, compile_program
 from app.constraint.constraint import AutomatonState, CompiledConstraint
 from app.constraint.language.counting import Counting
 from app.constraint.language.derivatives import measured
 from app.constraint.language.expressions import ExpressionPool
 from app.constraint.program import Program
 from app.constraint.stored import compile_and_dump, load
-from app.core.composite import FixedText, Series
+from app.core.composite import Composite, FixedText, Series
 from app.core.errors import (
     ConstraintTooComplex,
     RejectedToken,

@@ -12,11 +12,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.constraint import Compiler, Composite, Grammar, JsonObject, JsonSchema
+from app.constraint import Compiler, Grammar, JsonObject, JsonSchema
 from app.constraint.compiler import read_document
 from app.constraint.constraint import CompiledConstraint
 from app.core.arguments import Arguments, Parameters
-from app.core.composite import FixedText, FreeText, NotStarting, Series
+from app.core.composite import Composite, FixedText, FreeText, NotStarting, Series
 from app.core.errors import RejectedToken
 from app.core.json_scan import Place
 from app.core.literals import Literals

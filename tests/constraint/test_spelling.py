@@ -15,20 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.constraint import (
-    Choice,
-    Compiler,
-    Composite,
-    Grammar,
-    JsonObject,
-    JsonSchema,
-    Regex,
-    compile_program,
-)
+from app.constraint import Choice, Compiler, Grammar, JsonObject, JsonSchema, Regex, compile_program
 from app.constraint.compiler import read_document
 from app.constraint.language.expressions import ExpressionPool, byte_set
 from app.constraint.language.rewriting import missing_bytes, spelled
-from app.core.composite import Either, FixedText, FreeText, Repeated, Series
+from app.core.composite import Composite, Either, FixedText, FreeText, Repeated, Series
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, DrawAgain, UnsatisfiableSchema, UnsupportedSchema
 from app.text import Vocabulary

@@ -35,6 +35,7 @@ from tests.fakes import (
     ScriptedModel,
     ScriptedRunner,
 )
+from tests.integrity import check_engine
 
 TOLERANCE = 1e-5
 """Largest error of a probability, since logits are rounded to float32."""
@@ -121,7 +122,7 @@ def run(
                 text += chunk.data
                 choices += [(each, contexts[each.start, each.place]) for each in chunk.choices]
                 assert chunk.finish_reason in (None, "stop"), chunk
-        engine.check_integrity()
+        check_engine(engine)
     return text, choices
 
 

@@ -28,6 +28,7 @@ from tests.fakes import (
     ScriptedModel,
     ScriptedRunner,
 )
+from tests.integrity import check_engine
 
 VOCABULARY = ByteVocabulary()
 TOKENIZER = ByteTokenizer(VOCABULARY)
@@ -172,7 +173,7 @@ def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
             record(answer, chunk)
             sequence = live[chunk.request_id]
             answer.tokens = sequence.tokens[sequence.answer_start :]
-        engine.check_integrity()
+        check_engine(engine)
     assert not engine.has_work, "the engine does not finish"
     assert engine.num_running == engine.num_waiting == 0
     assert engine.kv_usage == 0.0, "blocks are held after the last answer"

@@ -24,6 +24,7 @@ from app.engine import Engine, EngineConfig
 from tests.engine import choice_oracle, harness
 from tests.engine.harness import VOCABULARY, make_engine, request, varied
 from tests.fakes import Logits, ScriptedModel
+from tests.integrity import check_engine
 
 REPORT = ChoiceOptions(report=True)
 EXACT = ChoiceOptions(exact=True)
@@ -75,7 +76,7 @@ def run(
             texts[chunk.request_id] += chunk.data
             choices[chunk.request_id] += chunk.choices
             assert chunk.finish_reason in (None, "stop"), chunk
-        engine.check_integrity()
+        check_engine(engine)
     assert not engine.has_work
     assert engine.kv_usage == engine.state_usage == 0.0
     return {name: (texts[name], choices[name]) for name in texts}

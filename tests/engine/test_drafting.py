@@ -141,7 +141,7 @@ def test_the_counts_of_a_constraint_are_bounded_and_forget() -> None:
     statistics = DraftStatistics()
     for place in range(3 * MOST_CONTEXTS):
         statistics.record(place, 1, 2)
-    assert len(statistics) == MOST_CONTEXTS
+    assert len(statistics._branches) == MOST_CONTEXTS
     assert statistics.likeliest(0, 1) == (-1, 0.0)
     for _ in range(1000):
         statistics.record("branch", 1, 5)

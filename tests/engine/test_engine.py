@@ -44,6 +44,7 @@ from tests.engine.harness import (
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import FiniteConstraint, FiniteState, ScriptedModel, ScriptedRunner
+from tests.integrity import check_engine
 
 HOT = SamplingParams(temperature=1.0)
 
@@ -179,7 +180,7 @@ def test_abort_frees_the_blocks_at_once_and_tells_the_end() -> None:
         chunk = engine.abort(name)
         assert chunk is not None
         assert chunk.finish_reason == "abort"
-        engine.check_integrity()
+        check_engine(engine)
     assert engine._scheduler.blocks.usage == 0.0
     assert step(engine) == []
     assert not engine.has_work
@@ -372,7 +373,7 @@ def test_an_answer_whose_masks_take_more_work_waits_and_is_the_same() -> None:
     model = ScriptedModel(VOCABULARY)
     engine = make_engine(model=model)
     answers = answers_of(engine, requests)
-    engine.check_integrity()
+    check_engine(engine)
     for i in range(3):
         assert answers[f"slow {i}"].tokens == answers[f"quick {i}"].tokens
         assert answers[f"slow {i}"].finish_reason == answers[f"quick {i}"].finish_reason
@@ -443,7 +444,7 @@ def test_at_most_64_hard_openings_are_prepared_between_two_steps() -> None:
     engine.add(request("plain", allowed=LANGUAGES[0]))
     for number, one in enumerate(hard):
         engine.add(request(f"{number}", allowed=one, seed=number))
-    engine.check_integrity()
+    check_engine(engine)
     assert engine.num_waiting == 101
     assert sum(len(one.given) for one in hard) == 64
     step(engine)
@@ -462,7 +463,7 @@ def test_an_answer_that_is_forced_to_its_end_is_told_though_others_run() -> None
     engine.add(request("waits", allowed=LANGUAGES[1]))
     engine.add(request("whole", allowed=LANGUAGES[4]))
     engine.add(request("left", allowed=LANGUAGES[4]))
-    engine.check_integrity()
+    check_engine(engine)
     assert engine.abort("left") is not None
     chunks = {chunk.request_id: chunk for chunk in step(engine)}
     assert chunks["whole"].data == b'{"only": "all of this is forced"}'
@@ -715,5 +716,5 @@ def _chunks(engine: Engine) -> list[TokenChunk]:
     chunks: list[TokenChunk] = []
     while engine.has_work:
         chunks += step(engine)
-        engine.check_integrity()
+        check_engine(engine)
     return chunks

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.engine.fair_queue import MOST_IDLE, FairQueue
+from tests.integrity import check_queue, items_of
 from tests.wide import many
 
 MAX_COST = 9
@@ -35,7 +36,7 @@ def turn(found: FairQueue[Item]) -> Item:
     assert item is not None
     found.take(item)
     found.charge(item.tenant, item.cost)
-    found.check_integrity()
+    check_queue(found)
     return item
 
 
@@ -125,7 +126,7 @@ def test_the_number_of_remembered_idle_tenants_is_bounded() -> None:
     found = queue("stays")
     for number in range(3 * MOST_IDLE):
         found.charge(f"t{number}", number)
-    found.check_integrity()
+    check_queue(found)
 
 
 Move = tuple[str, int]
@@ -166,9 +167,9 @@ def test_no_item_is_lost_and_each_tenant_has_its_order(moves: list[Move], rng: o
             item = turn(found)
             assert item is waiting[item.tenant].pop(0), "not first come, first served"
             running.append(item)
-        found.check_integrity()
+        check_queue(found)
         left = {item for line in waiting.values() for item in line}
-        assert set(found) == left
+        assert set(items_of(found)) == left
         assert pushed == left | set(running) | set(gone)
         assert len(pushed) == len(found) + len(running) + len(gone)
 

@@ -27,6 +27,7 @@ from tests.engine.harness import (
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import ScriptedModel
+from tests.integrity import check_engine
 
 
 def image(name: str, length: int = 6) -> PreparedImage:
@@ -90,7 +91,7 @@ def test_whenever_images_come_answers_are_those_of_plain_decoding(seed: int) -> 
             engine.add(left.pop(0))
         for chunk in step(engine) if engine.has_work else ():
             record(answers.setdefault(chunk.request_id, Answer()), chunk)
-        engine.check_integrity()
+        check_engine(engine)
         if not (left or engine.has_work):
             break
     for one in requests:

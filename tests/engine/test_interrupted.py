@@ -22,6 +22,7 @@ from tests.engine.harness import (
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import ScriptedModel, ScriptedRunner
+from tests.integrity import check_engine
 
 
 class Interruptible(ScriptedRunner):
@@ -78,7 +79,7 @@ def test_no_more_than_sixteen_steps_in_a_row_are_given_up() -> None:
     engine.add(replace(request("low", max_tokens=3), tier=ServiceTier.BATCH))
     while engine.has_work:
         step(engine)
-        engine.check_integrity()
+        check_engine(engine)
     assert runner.given_up[:18] == [True] * 16 + [False, True]
     assert runner.given_up.count(False) == 3
     assert engine.given_up == runner.given_up.count(True)

@@ -29,6 +29,7 @@ from tests.engine.harness import (
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import QueuedRunner, ScriptedModel
+from tests.integrity import check_engine
 
 HOT = SamplingParams(temperature=1.0)
 ENDLESS = ScriptedModel(VOCABULARY, eos=-100.0)
@@ -151,7 +152,7 @@ def test_no_answer_falls_behind_if_halves_are_uneven() -> None:
         live = dict(engine._sequences)
         while engine.has_work:
             step(engine)
-            engine.check_integrity()
+            check_engine(engine)
             passes = [sequence.forward_passes for sequence in live.values()]
             assert max(passes) - min(passes) <= 2
 
@@ -199,7 +200,7 @@ def test_under_pressure_and_with_aborts_answers_are_those_of_plain_decoding(seed
             if chunk.finish_reason is not None:
                 assert chunk.request_id not in ends
                 ends[chunk.request_id] = chunk.finish_reason
-        engine.check_integrity()
+        check_engine(engine)
     for one in requests:
         if one.request_id in ends:
             plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
@@ -231,7 +232,7 @@ def test_an_answer_aborted_in_flight_gives_no_more_chunks() -> None:
     last = engine.abort("a")
     assert last is not None
     assert last.finish_reason == "abort"
-    engine.check_integrity()
+    check_engine(engine)
     assert runner.most_queued == 1, "a step is in flight"
     assert step(engine) == []
     assert not engine.has_work

@@ -22,6 +22,7 @@ from tests.engine.harness import (
     varied,
 )
 from tests.fakes import ScriptedModel
+from tests.integrity import check_engine
 
 MODEL = ScriptedModel(VOCABULARY)
 PROMPT = 'say: {"name": "ab"} and then some more of it, as long as several blocks'
@@ -50,7 +51,7 @@ def scores(engine: Engine, requests: Sequence[EngineRequest]) -> dict[str, Seque
                 found[chunk.request_id] = chunk.prompt
             else:
                 assert not chunk.prompt
-        engine.check_integrity()
+        check_engine(engine)
     return found
 
 

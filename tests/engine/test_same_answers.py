@@ -36,6 +36,7 @@ from tests.engine.harness import (
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import FiniteConstraint, Group, ScriptedModel
+from tests.integrity import check_engine
 from tests.wide import many
 
 HOT = SamplingParams(temperature=1.0)
@@ -101,7 +102,7 @@ def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_de
         for chunk in step(engine):
             sequence = running[chunk.request_id]
             tokens[chunk.request_id] = sequence.tokens[sequence.answer_start :]
-        engine.check_integrity()
+        check_engine(engine)
     for one in requests:
         assert tokens[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).tokens
 
@@ -151,7 +152,7 @@ def test_requests_that_arrive_while_others_run_change_nothing(seed: int) -> None
             engine.add(coming.pop())
         for chunk in step(engine):
             texts[chunk.request_id] = texts.get(chunk.request_id, b"") + chunk.data
-        engine.check_integrity()
+        check_engine(engine)
     for one in requests:
         assert texts[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).text
 
@@ -245,11 +246,11 @@ def test_aborting_some_changes_nothing_for_the_others(seed: int) -> None:
     while engine.has_work:
         if rng.random() < 0.2 and (last := engine.abort(f"r{rng.randrange(10)}")) is not None:
             aborted.add(last.request_id)
-            engine.check_integrity()
+            check_engine(engine)
         for chunk in step(engine):
             assert chunk.request_id not in aborted
             texts[chunk.request_id] += chunk.data
-        engine.check_integrity()
+        check_engine(engine)
     for one in requests:
         if one.request_id not in aborted:
             assert texts[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).text
@@ -284,7 +285,7 @@ def test_a_leap_that_drops_tokens_of_a_shared_block_leaves_it_to_the_other(
         for chunk in step(engine):
             ends[chunk.request_id] = chunk
             text += chunk.data if chunk.request_id == "shares" else b""
-        engine.check_integrity()
+        check_engine(engine)
     assert ends["leaps"].finish_reason == "stop"
     assert sequence.tokens == [*leaping.prompt, *TOKENIZER.encode("xname1")]
     assert ends["shares"].usage.cached_tokens == 4

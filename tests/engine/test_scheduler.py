@@ -21,6 +21,7 @@ from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
 from app.kv.prefix import Parent, Prefix, PrefixIndex
 from tests.fakes import Group
+from tests.integrity import check_scheduler
 
 BLOCK = 4
 
@@ -82,7 +83,7 @@ class Bench:
                 for _ in range(grow):
                     portion.sequence.append(AnswerToken(7, b"7", "sampled"))
             self.scheduler.commit(portion, portion.end)
-        self.scheduler.check_integrity()
+        check_scheduler(self.scheduler)
         return [name for name in self.running if name not in before]
 
     @property
@@ -91,7 +92,7 @@ class Bench:
 
     def end(self, name: str) -> None:
         self.scheduler.remove(self.sequences.pop(name))
-        self.scheduler.check_integrity()
+        check_scheduler(self.scheduler)
 
 
 def own(number: int, length: int = 3) -> list[int]:

@@ -8,6 +8,7 @@ from app.engine.batch import Portion
 from app.engine.sequence import Sequence
 from tests.engine.harness import constraint
 from tests.engine.test_scheduler import Bench
+from tests.integrity import check_scheduler
 
 ENDLESS = constraint("a" * 40)
 """A constraint, so that leaps may take tokens back."""
@@ -37,7 +38,7 @@ def take_back(bench: Bench, sequence: Sequence, kept: int) -> None:
     for _ in range(3):
         sequence.append(AnswerToken(9, b"9", "sampled"))
     bench.scheduler.commit(portion, kept)
-    bench.scheduler.check_integrity()
+    check_scheduler(bench.scheduler)
 
 
 def kept(sequence: Sequence) -> list[int]:

@@ -35,6 +35,7 @@ from tests.engine.harness import (
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import Group, ScriptedModel, ScriptedRunner
+from tests.integrity import check_engine
 
 HOT = SamplingParams(temperature=1.0)
 ENDLESS = ScriptedModel(VOCABULARY, eos=-100.0)
@@ -253,7 +254,7 @@ def test_with_few_slots_answers_wait_for_each_other_and_all_come_to_an_end(
     most, ended = 0, []
     while engine.has_work:
         ended += [chunk.request_id for chunk in step(engine) if chunk.finish_reason]
-        engine.check_integrity()
+        check_engine(engine)
         most = max(most, engine.num_running)
     assert most == (slots - 1 if allowed is None else (slots - 1) // 2) - (allowed is None)
     assert len(ended) == 12
@@ -285,7 +286,7 @@ def test_an_aborted_answer_gives_its_states_back() -> None:
     assert engine.state_usage > 0
     engine.abort("one")
     assert engine.state_usage == 0.0
-    engine.check_integrity()
+    check_engine(engine)
     step(engine)
     assert not engine.has_work
 
@@ -331,7 +332,7 @@ def _live(
             texts[chunk.request_id] += chunk.data
             if chunk.finish_reason is not None:
                 ends[chunk.request_id] = chunk.finish_reason
-        engine.check_integrity()
+        check_engine(engine)
     assert engine.kv_usage == engine.state_usage == 0.0
     for one in requests:
         if one.request_id in ends:

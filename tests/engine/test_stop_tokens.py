@@ -344,10 +344,10 @@ def test_edited_masks_are_kept_within_their_bound_and_those_of_a_budget_not_at_a
     for mask in masks:
         assert edited.get(mask, edit) is edited.get(mask, edit)
         assert edited.get(masks[0], edit) is first, "the least recently used goes first"
-    assert len(edited) == 3
+    assert len(edited._kept) == 3
     narrowed = np.full(words, 0xFFFFFFFF, np.uint32)
     assert edited.get(narrowed, edit) is not edited.get(narrowed, edit)
-    assert len(edited) == 3
+    assert len(edited._kept) == 3
 
 
 def test_an_edit_that_changes_nothing_gives_the_very_mask() -> None:

@@ -32,6 +32,7 @@ from tests.engine.harness import (
     varied,
 )
 from tests.fakes import ScriptedModel
+from tests.integrity import check_engine
 
 HOT = SamplingParams(temperature=1.0)
 
@@ -81,7 +82,7 @@ def clients_of(engine: Engine, requests: list[EngineRequest]) -> dict[str, Clien
             return clients
         for chunk in step(engine):
             clients[chunk.request_id].take(chunk)
-        engine.check_integrity()
+        check_engine(engine)
     raise AssertionError("the engine does not finish")
 
 

@@ -10,7 +10,7 @@ import pytest
 from app.constraint.program import compile_program
 from app.core.graphs import GraphOptions, GraphSpec
 from app.core.specs import Choice, JsonSchema, Regex
-from app.explain.exploring import Exploration, explore, folded_graph
+from app.explain.exploring import Exploration, folded_graph
 from app.explain.graph import Graph
 from app.explain.measures import Measures
 from app.explain.walk import Walker
@@ -67,8 +67,8 @@ def folds(graph: Graph) -> list[str | None]:
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_marks_change_nothing_in_a_graph_but_that_places_are_known(schema: Any) -> None:
-    plain = explore(compile_program(closed(schema)))
-    marked = Exploration(compile_program(closed(schema), pointers=True), json=True).graph(400)
+    plain = Exploration(compile_program(closed(schema))).graph(400)
+    marked = Exploration(compile_program(closed(schema), pointers=True)).graph(400)
     assert marked.whole
     assert len(marked.nodes) <= len(plain.nodes)
     assert {edge.leap for edge in marked.edges} == {edge.leap for edge in plain.edges}

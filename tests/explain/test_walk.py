@@ -13,7 +13,7 @@ from app.constraint.program import Program, compile_program
 from app.core.constraint import ConstraintSpec
 from app.core.specs import Grammar, JsonSchema, Regex
 from app.explain.check import Checker
-from app.explain.exploring import explore
+from app.explain.exploring import Exploration
 from app.explain.graph import Graph
 from app.explain.walk import Walk, Walker
 
@@ -44,7 +44,7 @@ ANSWERS = [
 
 def walker_of(spec: ConstraintSpec, *, json: bool = True) -> tuple[Walker, Graph, Program]:
     program = compile_program(spec)
-    graph = explore(program, json=json)
+    graph = Exploration(program, json=json).graph(400)
     return Walker(graph, program.derivatives), graph, program
 
 
@@ -163,7 +163,7 @@ def test_a_walk_ends_where_the_picture_was_cut() -> None:
         "required": [f"p{i}" for i in range(40)],
     }
     program = compile_program(JsonSchema(schema, close_objects=True))
-    graph = explore(program, max_nodes=10)
+    graph = Exploration(program).graph(10)
     text = json.dumps({f"p{i}": True for i in range(40)})
     walker = Walker(graph, program.derivatives)
     walk = walker.walk(text, walker.start)

@@ -9,7 +9,9 @@ from typing import Any
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.families import HERMES
+from app.answer.formats.reasoning import ReasoningFormat
 from tests.http.harness import client_of
 from tests.serving.fakes import PLAIN, Bench, FakeEngine
 

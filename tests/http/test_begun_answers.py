@@ -9,8 +9,9 @@ from typing import Any, cast
 import jsonschema
 import pytest
 
-from app.answer.formats import HERMES, PLAIN, ChatFormat, ReasoningFormat
-from app.answer.formats.reasoning import ContentFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.families import HERMES, PLAIN
+from app.answer.formats.reasoning import ContentFormat, ReasoningFormat
 from app.answer.language import answer
 from app.constraint import Compiler
 from app.core.constraint import ConstraintSpec

@@ -9,7 +9,8 @@ from typing import Any
 import jinja2
 import pytest
 
-from app.answer.formats import HERMES, ChatFormat, detect
+from app.answer.formats import ChatFormat, detect
+from app.answer.formats.families import HERMES
 from app.answer.prompt import Conversation, render
 from app.core.errors import InvalidRequest
 from app.core.text import RenderedPrompt

@@ -16,7 +16,9 @@ import httpx
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.families import HERMES
+from app.answer.formats.reasoning import ReasoningFormat
 from app.core.errors import BudgetTooSmall
 from app.serving.admission import Ticket
 from app.serving.generation import Generation

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.answer.formats import HERMES, PLAIN, ChatFormat, ReasoningFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.families import HERMES, PLAIN
+from app.answer.formats.reasoning import ReasoningFormat
 from app.core.specs import JsonSchema
 from app.http.requests.wire import HEADER
 from tests.http.harness import CHAT, chat, client_of

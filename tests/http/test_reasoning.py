@@ -7,8 +7,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.answer.formats import HERMES, PLAIN, ChatFormat, ReasoningFormat
-from app.answer.formats.reasoning import INSTRUCTION, UNTAUGHT
+from app.answer.formats import ChatFormat
+from app.answer.formats.families import HERMES, PLAIN
+from app.answer.formats.reasoning import INSTRUCTION, UNTAUGHT, ReasoningFormat
 from app.answer.language import with_reasoning
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject

@@ -9,7 +9,8 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from app.answer.formats import HERMES, MISTRAL, ChatFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.families import HERMES, MISTRAL
 from app.answer.language import answer
 from app.answer.schema_prompt import schema_text
 from app.answer.tools import FunctionTool, ToolUse

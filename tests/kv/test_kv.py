@@ -15,6 +15,7 @@ from app.kv.pool import BlockPool
 from app.kv.prefix import Parent, Prefix, PrefixIndex
 from app.kv.table import BlockTable, Column
 from tests.fakes import Group
+from tests.integrity import check_manager, check_pool, check_prefixes
 
 
 def make_manager(num_blocks: int, size: int) -> BlockManager:
@@ -56,7 +57,7 @@ def test_a_shared_block_is_free_after_its_last_owner() -> None:
     assert pool.num_free == 1
     pool.share(block)
     assert pool.num_free == 0
-    pool.check_integrity()
+    check_pool(pool)
 
 
 @settings(max_examples=60)
@@ -73,7 +74,7 @@ def test_the_pool_keeps_its_invariants(moves: list[tuple[int, int]]) -> None:
             held.append(block)
         elif kind >= 2 and held:
             pool.release(held.pop(choice % len(held)), keep=kind == 2)
-        pool.check_integrity()
+        check_pool(pool)
         assert pool.num_free == 6 - len(set(held))
 
 
@@ -86,7 +87,7 @@ def test_a_prefix_is_found_by_all_of_its_tokens_only() -> None:
     assert longer.blocks == [2]
     assert index.find(other, (5, 6)) is None
     assert index.find("", (5, 6)) is None
-    index.check_integrity([])
+    check_prefixes(index, [])
 
 
 def test_a_prefix_is_found_within_its_scope_only() -> None:
@@ -101,7 +102,7 @@ def test_a_prefix_is_found_within_its_scope_only() -> None:
     manager.advance(other, tokens, 4)
     found = [prefix.blocks[0] for prefix in manager.match(tokens, "b")]
     assert found == blocks_of(other)[:2]
-    manager.check_integrity([table, other])
+    check_manager(manager, [table, other])
 
 
 def test_tokens_whose_hashes_collide_are_told_apart() -> None:
@@ -120,11 +121,11 @@ def test_a_prefix_is_known_as_long_as_anything_continues_it() -> None:
     index.hold(second)
     index.forget(0, 1)
     assert index.find(first, (2,)) is second
-    index.check_integrity([second])
+    check_prefixes(index, [second])
     index.release(second)
     assert index.find("", (1,)) is None
     assert index.find(first, (2,)) is None
-    index.check_integrity([])
+    check_prefixes(index, [])
 
 
 def test_a_match_leaves_one_token_to_compute() -> None:
@@ -147,7 +148,7 @@ def test_a_cut_inside_a_shared_block_falls_back_to_its_start() -> None:
     manager.grow(table, 8)
     assert blocks_of(table)[0] == blocks_of(other)[0]
     assert blocks_of(table)[1] != blocks_of(other)[1]
-    manager.check_integrity([table, other])
+    check_manager(manager, [table, other])
     assert len(manager.match([*tokens, 8])) == 2
 
 
@@ -158,7 +159,7 @@ def test_a_cut_inside_a_block_of_ones_own_keeps_what_was_computed() -> None:
     assert manager.truncate(table, 6) == 6
     assert table.covered == 2
     assert len(manager.match(list(range(9)))) == 1
-    manager.check_integrity([table])
+    check_manager(manager, [table])
 
 
 def test_free_cached_blocks_of_a_prefix_count_as_needed() -> None:
@@ -203,7 +204,7 @@ def test_blocks_out_of_every_window_are_given_back_and_used_by_others() -> None:
     for computed in range(2, 61, 2):
         manager.grow(table, computed)
         manager.advance(table, tokens, computed)
-        manager.check_integrity([table])
+        check_manager(manager, [table])
     first = (60 - FALL_BACK - 4 + 1) // 2
     assert blocks_of(table, 1)[:first] == [0] * first
     assert len(table.columns[1].held) == 30 - first
@@ -235,7 +236,7 @@ def test_a_prefix_is_of_use_if_what_its_windows_read_is_there() -> None:
     other = manager.allocate(2 * held + 5, resumed)
     assert blocks_of(other, 1)[: held + 2] == [0] * held + blocks_of(table, 1)[held : held + 2]
     assert other.least <= 2 * held + 4
-    manager.check_integrity([table, other])
+    check_manager(manager, [table, other])
 
 
 def test_a_long_sequence_has_room_where_its_windows_have() -> None:
@@ -360,7 +361,7 @@ def test_no_sequence_ever_reads_what_another_wrote(
             elif move == "free":
                 manager.free(reader.table)
                 live.remove(reader)
-        manager.check_integrity([reader.table for reader in live])
+        check_manager(manager, [reader.table for reader in live])
         for reader in live:
             given_back += sum(column.first > 0 for column in reader.table.columns)
             memory.check(reader, reader.computed)
@@ -369,4 +370,4 @@ def test_no_sequence_ever_reads_what_another_wrote(
     for reader in live:
         manager.free(reader.table)
     assert manager.usage == 0.0
-    manager.check_integrity([])
+    check_manager(manager, [])

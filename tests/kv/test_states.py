@@ -13,6 +13,7 @@ from app.kv.prefix import Prefix, PrefixIndex
 from app.kv.states import ANCHOR_TOKENS, EMPTY, KeptState, KeptStates, StatePool
 from app.kv.table import BlockTable
 from tests.fakes import Group
+from tests.integrity import check_manager, check_states
 
 SIZE = 2
 
@@ -96,7 +97,7 @@ def test_a_prefix_has_one_checkpoint_the_first() -> None:
     checkpoint(pool, prefix)
     assert prefix.checkpoint == first
     assert pool.num_free == 3
-    pool.check_integrity([])
+    check_states(pool, [])
 
 
 @pytest.mark.parametrize("blocks", [8, None])
@@ -114,7 +115,7 @@ def test_a_match_ends_at_the_longest_prefix_with_a_checkpoint(blocks: int | None
     manager.free(table)
     assert len(manager.match(tokens, "a")) == 2
     assert manager.cached(tokens, "a") == (8 if blocks else 4), "checkpoints keep prefixes known"
-    manager.check_integrity([])
+    check_manager(manager, [])
 
 
 def test_a_checkpoint_goes_with_the_blocks_of_its_prefix() -> None:
@@ -125,13 +126,13 @@ def test_a_checkpoint_goes_with_the_blocks_of_its_prefix() -> None:
     for prefix in table.chain:
         checkpoint(pool, prefix)
     manager.free(table)
-    assert len(pool.prefixes) == 4
+    assert len(pool._checkpoints) == 4
     other = manager.allocate(4)  # it takes the last two blocks
-    assert len(pool.prefixes) == 2
+    assert len(pool._checkpoints) == 2
     assert len(manager.match(tokens)) == 2
     assert pool.num_free == 7
-    pool.check_integrity([])
-    manager.check_integrity([other])
+    check_states(pool, [])
+    check_manager(manager, [other])
 
 
 def test_a_sequence_keeps_the_state_it_started_from_when_the_checkpoint_is_forgotten() -> None:
@@ -148,7 +149,7 @@ def test_a_sequence_keeps_the_state_it_started_from_when_the_checkpoint_is_forgo
     assert [state.slot for state in kept] == [slot]
     assert pool.may_overwrite(slot)
     kept.free(pool)
-    pool.check_integrity([])
+    check_states(pool, [])
     assert pool.num_free == 3
 
 
@@ -283,13 +284,13 @@ class _Memory:
         self.live.remove(reader)
 
     def check(self) -> None:
-        self.manager.check_integrity([reader.table for reader in self.live])
-        self.pool.check_integrity([reader.kept for reader in self.live])
+        check_manager(self.manager, [reader.table for reader in self.live])
+        check_states(self.pool, [reader.kept for reader in self.live])
         for reader in self.live:
             assert reader.kept.end == reader.computed
             for state in reader.kept:
                 assert self.slots[state.slot] == tuple(reader.tokens[: state.position])
-        for prefix in self.pool.prefixes:
+        for prefix in self.pool._checkpoints.values():
             assert self.slots[prefix.checkpoint] == _tokens_of(prefix)
 
 

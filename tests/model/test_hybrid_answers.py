@@ -21,6 +21,7 @@ from tests.engine.harness import (
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import Logits, ScriptedModel
+from tests.integrity import check_engine
 from tests.model.hybrid import hybrid_runner, lively_model
 
 
@@ -55,7 +56,7 @@ def test_leaps_drafts_and_shared_prefixes_give_the_text_of_the_plain_model(
         for i, allowed in enumerate([*LANGUAGES[:7], None])
     ]
     answers = answers_of(engine, asked)
-    engine.check_integrity()
+    check_engine(engine)
     for one in asked:
         plain = naive_answer(one, _Plain(model), VOCABULARY, TOKENIZER)
         assert answers[one.request_id].data == plain.text

@@ -141,7 +141,7 @@ def test_differences_of_twice_a_rounding_error_of_the_embeddings_are_allowed(
 ) -> None:
     """As for a model that amplifies them beyond the fixed limit."""
     model = in_dtype(save_config(tmp_path, "llama"), torch.bfloat16)
-    monkeypatch.setitem(self_check._TOLERANCE, torch.bfloat16, 1e-6)
+    monkeypatch.setitem(self_check.TOLERANCE, torch.bfloat16, 1e-6)
     check(model, CpuAttention)
     for broken in (ForgetsTheScale, WritesLate):
         with pytest.raises(UnsupportedModel, match="relative error"):
@@ -153,7 +153,7 @@ def test_embeddings_of_a_served_model_are_nudged(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_config("llama").save_pretrained(tmp_path)
-    monkeypatch.setitem(self_check._TOLERANCE, torch.bfloat16, 1e-6)
+    monkeypatch.setitem(self_check.TOLERANCE, torch.bfloat16, 1e-6)
     load_runner(runner_config(str(tmp_path), dtype="bfloat16", **settings))
 
 

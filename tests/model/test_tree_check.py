@@ -13,8 +13,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
-from app.model.self_check import check_ragged_step, make_case, whole_logits
-from app.model.tree_check import follows_trees
+from app.model.self_check import check_ragged_step, follows_trees, make_case, whole_logits
 from tests.model.tiny import VOCAB, eager_model, save_config
 
 

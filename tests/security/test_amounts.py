@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from app.answer.formats import HERMES, LLAMA, MISTRAL, ChatFormat, ToolFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.calls import ToolFormat
+from app.answer.formats.families import HERMES, LLAMA, MISTRAL
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerUsage

@@ -90,7 +90,7 @@ async def test_the_least_recently_used_goes_when_there_are_too_many_bytes() -> N
     await cache.bind(base, passages("b"))
     assert await cache.bind(base, passages("a")) is first
     await cache.bind(base, passages("c"))
-    assert len(cache) == 2
+    assert len(cache._entries) == 2
     assert cache.nbytes == 220
     assert await cache.bind(base, passages("a")) is first
     assert isinstance(first[0], FakeHoles)

@@ -56,7 +56,7 @@ async def test_a_registered_schema_is_compiled_as_requests_ask_for_it() -> None:
 async def test_a_schema_is_explained_once_however_often_it_is_registered() -> None:
     bench = Bench()
     found = await asyncio.gather(*(bench.register(spec(1), f"n{i}") for i in range(5)))
-    assert len(bench.explained) == len(bench.compiled) == len(bench.schemas) == 1
+    assert len(bench.explained) == len(bench.compiled) == len(bench.schemas._schemas) == 1
     assert {each.id for each in found} == {found[0].id}
     assert {each.created for each in found} == {1700000001}
     assert bench.schemas.find(found[0].id).name == "n4"
@@ -85,7 +85,7 @@ async def test_memory_is_bounded_whatever_is_registered() -> None:
     for number in range(200):
         await bench.register(JsonSchema({"enum": list(range(number % 40))}))
         assert bench.schemas.nbytes <= 20_000
-    assert 1 < len(bench.schemas) < 40
+    assert 1 < len(bench.schemas._schemas) < 40
     with pytest.raises(InvalidRequest, match="too large to be registered"):
         await bench.register(JsonSchema({"enum": list(range(1000))}))
 
@@ -95,7 +95,7 @@ async def test_a_schema_that_is_refused_is_not_kept() -> None:
     bench.compile_error = UnsupportedSchema("format", "/a")
     with pytest.raises(UnsupportedSchema):
         await bench.register(spec(1))
-    assert len(bench.schemas) == bench.admission.live == len(bench.explained) == 0
+    assert len(bench.schemas._schemas) == bench.admission.live == len(bench.explained) == 0
 
 
 async def test_a_schema_too_complex_to_explain_is_usable_all_the_same() -> None:
@@ -229,7 +229,7 @@ async def test_a_client_that_leaves_while_its_schema_is_explained_costs_no_worke
             (tmp_path / name).touch()
         await staying
         assert began == files[:2], "no report is made for a client that left the queue"
-        assert len(bench.schemas) == 2
+        assert len(bench.schemas._schemas) == 2
         assert pool.restarts == 0
     finally:
         await bench.schemas.close()

@@ -11,18 +11,6 @@ template   analysis of a chat template, from its Jinja text or by rendering
 some lines in ``families``, or a module of its own and a line in ``chat.DETECTORS``.
 """
 
-from app.answer.formats.calls import ToolFormat
 from app.answer.formats.chat import ChatFormat, detect
-from app.answer.formats.families import HERMES, LLAMA, MISTRAL, PLAIN
-from app.answer.formats.reasoning import ReasoningFormat
 
-__all__ = [
-    "HERMES",
-    "LLAMA",
-    "MISTRAL",
-    "PLAIN",
-    "ChatFormat",
-    "ReasoningFormat",
-    "ToolFormat",
-    "detect",
-]
+__all__ = ["ChatFormat", "detect"]

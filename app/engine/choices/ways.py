@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.core.choices import TokenIds, Way
-from app.core.tree import MOST_TOKENS
+from app.core.step import MOST_TREE_TOKENS
 from app.engine.choices.cursor import Found
 
 Split = Callable[[bytes], Sequence[tuple[int, int]] | None]
@@ -84,7 +84,7 @@ class WayTree:
         growing = _Growing(found, before, split, eos)
         if not growing.grow():
             return None
-        passes = growing.passes(min(most, MOST_TOKENS), branching=branching)
+        passes = growing.passes(min(most, MOST_TREE_TOKENS), branching=branching)
         return None if passes is None else WayTree(growing.nodes, passes, bool(before))
 
 

@@ -7,22 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import InvalidAdapter, UnsupportedModel
 from app.core.progress import SILENCE, Progress
 from app.model.adapters.peft import AdapterWeights, Pair, read_adapter
 from app.model.adapters.targets import (
+    AdapterRows,
     Bank,
     Product,
     Target,
+    adapter_rows,
     add_to_results,
     find_targets,
     rows_seen,
 )
 from app.model.config import AdaptersConfig, ModelConfig
+from app.model.cpu.layers import PanelLinear
+from app.model.cpu.workspace import CpuTeam
 from app.model.layers.attention import AttentionRoute
 
 _log = logging.getLogger(__name__)
@@ -35,6 +40,9 @@ _ALONE, _WITHIN = "model.", "model.language_model."
 
 _MOST_NAMED = 5
 """Maximum module names in an error."""
+
+_EVEN = 2
+"""Divisor of the number of inputs in panels, which hold pairs."""
 
 
 class AdapterSlots:
@@ -198,11 +206,9 @@ def make_slots(
 
     def make_bank(model: PreTrainedModel, targets: Sequence[Target]) -> Bank:
         if model.device.type == "cpu":
-            from app.model.adapters.cpu import CpuBank, team_of
-
             return CpuBank(model.dtype, team_of(model))
         # Imported where it is needed: triton is there with CUDA builds of torch only.
-        from app.model.cuda.adapters import CudaBank
+        from app.model.cuda.kernels.adapters import CudaBank
 
         return CudaBank(
             targets, count=room.count, rank=room.rank, dtype=model.dtype, device=model.device
@@ -229,3 +235,49 @@ def fill_slots(slots: AdapterSlots, config: AdaptersConfig, progress: Progress =
             slots.identities[slot] = weights.identity
             _log.info("adapter loaded", extra={"adapter": name, "rank": weights.rank})
             stage.reach(slot)
+
+
+def team_of(model: nn.Module) -> CpuTeam | None:
+    """The team that computes the model's products; None: torch does."""
+    panels = (module for module in model.modules() if isinstance(module, PanelLinear))
+    return next((each.team for each in panels), None)
+
+
+class CpuBank:
+    """A ``Bank`` for one module on the CPU: each adapter of a step multiplies its own rows.
+
+    A step without adapters costs one check. Products in bfloat16 use the loops of
+    ``kernels.panels`` where those run: there a row does not depend on the others.
+    """
+
+    def __init__(self, dtype: torch.dtype, workers: CpuTeam | None) -> None:
+        """``workers``: the team that computes products; None: torch does."""
+        self._dtype = dtype
+        self._workers = workers
+        self._products: dict[int, tuple[Product, Product]] = {}
+
+    def put(self, slot: int, pairs: Sequence[Pair | None]) -> None:
+        (pair,) = pairs
+        self._products.pop(slot, None)
+        if pair is not None:
+            odd = pair.rank % _EVEN
+            a = nn.functional.pad(pair.a, (0, 0, 0, odd))
+            b = nn.functional.pad(pair.b, (0, odd))
+            self._products[slot] = (self._product(a), self._product(b))
+
+    def add(self, x: Tensor, out: Tensor, adapters: AdapterRows) -> None:
+        for slot, rows in adapters:
+            if (products := self._products.get(slot)) is not None:
+                a, b = products
+                out[rows] += b(a(x[rows]))
+
+    def adapters(self, slots: Sequence[int]) -> AdapterRows:
+        return adapter_rows(np.array(slots, dtype=np.int64))
+
+    def _product(self, weight: Tensor) -> Product:
+        width, depth = weight.shape
+        linear = nn.Linear(depth, width, bias=False, dtype=self._dtype)
+        linear.weight = nn.Parameter(weight.to(self._dtype), requires_grad=False)
+        if self._workers is None or depth % _EVEN:
+            return linear
+        return PanelLinear(linear, self._workers)

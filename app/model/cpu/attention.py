@@ -78,7 +78,7 @@ class CpuAttention:
         """Slots of the step's tokens, by cache group."""
         self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), storage.block_size, 0)
         self.adapters: AdapterRows = ()
-        """Adapters of the step's rows; see ``app.model.adapters.cpu``."""
+        """Adapters of the step's rows; see ``adapters.slots.CpuBank``."""
         self.later: tuple[Ints, ...] = ()
         """``StepImages.ends`` by cache group, or empty arrays."""
         self._long: list[tuple[SpanLayout, Ints | None]] = []

@@ -22,11 +22,11 @@ from transformers import PreTrainedModel
 from app.core.errors import UnsupportedModel
 from app.model.cpu.kernels import jobs, panels
 from app.model.cpu.kernels.compiled import as_numpy
-from app.model.cpu.mixers import Mixer, Norm, Routes, is_swiglu, read_norm
+from app.model.cpu.mixers import Mixer, Routes, is_swiglu, read_norm
 from app.model.cpu.packed_linear import replace_modules
 from app.model.cpu.weights import Linear, PanelWeights, has_panels
 from app.model.cpu.workspace import CpuTeam, Workspace
-from app.model.layers.architecture import is_plain_embedding
+from app.model.layers.architecture import Norm, is_plain_embedding
 from app.model.layers.attention import AttentionRoute
 from app.model.layers.quantized import QuantizedEmbedding, refine_inputs, scaled
 from app.model.layers.recurrent import RecurrentRoute

@@ -21,6 +21,7 @@ from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import delta_layer
 from app.model.cpu.scan import SILU, CpuScan
 from app.model.cpu.weights import Linear, has_panels, kind_of, reordered
+from app.model.layers.architecture import Norm
 from app.model.layers.attention import AttentionOptions, AttentionRoute
 from app.model.layers.model_call import code_names
 from app.model.layers.recurrent import RecurrentRoute
@@ -248,16 +249,6 @@ def is_swiglu(mlp: Any) -> bool:
 
 _LIKENESS = 0.02
 """Maximum relative error of a norm against the formula: bfloat16 rounds by 0.002."""
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """RMSNorm."""
-
-    weight: Tensor
-    eps: float
-    shifted: bool
-    """Whether it multiplies by 1 + its weight."""
 
 
 def read_norm(norm: nn.Module, *, gated: bool = False) -> Norm | None:

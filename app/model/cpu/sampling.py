@@ -19,7 +19,6 @@ from app.model.cpu.kernels import sampling as kernels
 from app.model.cpu.kernels.compiled import NUMBERS, spreading
 from app.model.cpu.kernels.records import share
 from app.model.cpu.kernels.sampling import Bits, Floats
-from app.model.cpu.kernels.scores import SETS, score_row
 from app.model.inputs import Ints
 from app.model.sampling import (
     full_mask,
@@ -49,7 +48,7 @@ class CpuSampler:
     def __init__(self, vocab_size: int) -> None:
         self._size = vocab_size
         self._everything = full_mask(vocab_size)
-        self._draws, self._sets = np.zeros(1, dtype=kernels.DRAWS), np.zeros(1, dtype=SETS)
+        self._draws, self._sets = np.zeros(1, dtype=kernels.DRAWS), np.zeros(1, dtype=kernels.SETS)
         self._draws["size"] = self._sets["size"] = vocab_size
         self._draws["words"] = len(self._everything)
         self._make_room(1)
@@ -96,7 +95,7 @@ class CpuSampler:
         out = np.empty(len(flat))
         with spreading(len(scored) > 1) as threads:
             _share(
-                score_row, self._sets, logits, len(scored), threads > 1,
+                kernels.score_row, self._sets, logits, len(scored), threads > 1,
                 rows=np.array([*scored]), sets=counts, count=len(scored), out=out,
                 ids=np.concatenate(flat, dtype=np.int64),
                 ends=np.cumsum([len(each) for each in flat]),

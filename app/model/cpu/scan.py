@@ -9,7 +9,7 @@ from transformers.activations import ACT2FN
 
 from app.model.cpu.kernels.compiled import NUMBERS, spreading
 from app.model.cpu.kernels.records import share
-from app.model.cpu.kernels.scan_calls import CALL, address_of_scan
+from app.model.cpu.kernels.scans import CALL, address_of_scan
 from app.model.inputs import StateArrays, StepArrays
 from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
 from app.model.state_storage import StateStorage

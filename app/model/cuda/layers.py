@@ -23,23 +23,15 @@ from transformers.activations import GELUTanh, SiLUActivation
 
 from app.core.errors import UnsupportedModel
 from app.model.adapters.slots import AdapterSlots
+from app.model.adapters.targets import Product
 from app.model.cuda.kernels import product as invariant
-from app.model.cuda.kernels.elementwise import (
-    Norm,
-    activate,
-    add_norm,
-    rms_norm,
-    rotate_and_store,
-)
-from app.model.layers.architecture import is_plain_linear
+from app.model.cuda.kernels.elementwise import activate, add_norm, rms_norm, rotate_and_store
+from app.model.layers.architecture import Norm, is_plain_linear
 from app.model.layers.attention import AttentionRoute
 
 KNOWN_LAYERS = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3")
 """All consist of norm, attention with RoPE, norm, gated MLP. Qwen 3 and Gemma 3 also norm heads,
 Gemma 2 and 3 the outputs of attention and MLP."""
-
-Product = Callable[[Tensor], Tensor]
-"""[T, K] -> [T, N]."""
 
 
 class InvariantProduct:

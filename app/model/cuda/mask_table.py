@@ -54,10 +54,6 @@ class MaskTable:
         self.masks_sent = 0
         """Masks copied to the device since the start."""
 
-    def __len__(self) -> int:
-        """Number of masks in the table."""
-        return len(self._kept)
-
     def place(self, masks: Sequence[Mask]) -> tuple[Tensor, list[int]]:
         """A table on the device, int32 [*, words], and for each of ``masks`` its row there.
 

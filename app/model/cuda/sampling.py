@@ -9,7 +9,7 @@ that copy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,6 @@ from app.core.request import SamplingParams
 from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
 from app.model.cuda.kernels import sampling as kernels
 from app.model.cuda.mask_table import MaskTable
-from app.model.cuda.scoring import Scoring, lay_out_sets
 from app.model.inputs import Ints
 from app.model.sampling import (
     full_mask,
@@ -75,6 +74,28 @@ class _Batch:
         return max((alternatives for _, alternatives in self.asking), default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Scoring:
+    """Offsets of the sets' numbers in the upload, and of their log-probabilities in the results."""
+
+    rows: Sequence[tuple[int, int]]
+    """Rows of the results, and the number of sets of each."""
+    jobs_at: int
+    asking_at: int
+    sets_at: int
+    sets: int
+    scores_at: int
+
+    def read(self, results: Tensor) -> Iterator[tuple[int, tuple[float, ...]]]:
+        """Each row and the log-probabilities of its sets."""
+        scores = results[self.scores_at : self.scores_at + self.sets]
+        floats = scores.view(torch.float64).tolist()
+        place = 0
+        for row, count in self.rows:
+            yield row, tuple(floats[place : place + count])
+            place += count
+
+
 class DeviceDraws:
     """Draws queued by ``DeviceSampler.sample``; see ``PendingDraws``."""
 
@@ -83,7 +104,7 @@ class DeviceDraws:
         draws: Sequence[Draw | None],
         results: Tensor,
         batches: Sequence[_Batch],
-        scoring: Scoring | None,
+        scoring: _Scoring | None,
     ) -> None:
         rows = len(draws)
         self._draws = draws
@@ -188,7 +209,7 @@ class DeviceSampler:
             batches.append(batch)
         scoring = None
         if scored:
-            scoring = lay_out_sets(numbers.add, scored, slots[-1], end)
+            scoring = _lay_out_sets(numbers, scored, slots[-1], end)
             end += scoring.sets
         results = torch.empty(end, dtype=torch.int64, device=self._device)
         if len(wanted) < len(draws):
@@ -201,7 +222,7 @@ class DeviceSampler:
         return DeviceDraws(draws, results, batches, scoring)
 
     def _score(
-        self, scoring: Scoring, logits: Tensor, table: Tensor, numbers: Tensor, results: Tensor
+        self, scoring: _Scoring, logits: Tensor, table: Tensor, numbers: Tensor, results: Tensor
     ) -> None:
         """Queue the kernels that score sets of tokens, from the unchanged logits."""
         jobs, chunks = len(scoring.rows), self._chunks
@@ -410,3 +431,28 @@ def _changes(draw: Draw, first: int, size: int) -> Ints:
     for field, (ids, amounts) in enumerate(added, kernels.FIRST_ADDED):
         changes[field, np.searchsorted(tokens, ids)] = _bits(amounts)
     return changes
+
+
+def _lay_out_sets(
+    numbers: _Numbers, draws: Sequence[tuple[int, Draw]], slot: int, scores_at: int
+) -> _Scoring:
+    """Adds the sets to ``numbers``; ``slot``: a mask that allows all tokens."""
+    jobs = np.zeros((kernels.JOB_FIELDS, len(draws)), dtype=np.int64)
+    jobs[kernels.ROW] = jobs[kernels.OUT] = [row for row, _ in draws]
+    jobs[kernels.MASK] = slot
+    counts = [len(draw.scored) for _, draw in draws]
+    flat = [ids for _, draw in draws for ids in draw.scored]
+    lengths = np.array([*map(len, flat)], dtype=np.int64)
+    ends = numbers.add(np.concatenate(flat, dtype=np.int64)) + np.cumsum(lengths)
+    sets = np.zeros((kernels.SET_FIELDS, len(flat)), dtype=np.int64)
+    sets[kernels.JOB_OF_SET] = np.repeat(np.arange(len(draws)), counts)
+    sets[kernels.BEGIN] = ends - lengths
+    sets[kernels.END] = ends
+    return _Scoring(
+        rows=[(row, count) for (row, _), count in zip(draws, counts, strict=True)],
+        jobs_at=numbers.add(jobs),
+        asking_at=numbers.add(np.arange(len(draws))),
+        sets_at=numbers.add(sets),
+        sets=len(flat),
+        scores_at=scores_at,
+    )

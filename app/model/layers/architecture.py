@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
@@ -143,6 +144,16 @@ def position_limit(config: PretrainedConfig) -> int | None:
 
 def layer_count(config: PretrainedConfig) -> int:
     return int(config.get_text_config().num_hidden_layers)
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """An RMSNorm (Zhang and Sennrich, 2019)."""
+
+    weight: Tensor
+    eps: float
+    shifted: bool
+    """As in Gemma: scales by ``1 + weight`` and rounds once, at the end."""
 
 
 def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:

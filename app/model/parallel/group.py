@@ -10,6 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from app.model.config import ModelConfig
+from app.model.device import choose_device
+
 _PATIENCE = timedelta(hours=2)
 """Time limit of one exchange: ranks read their weights at different speeds. A dead rank is noticed
 by its connection (``rank_processes``), a stuck one by the watchdog for steps."""
@@ -90,6 +93,16 @@ class TorchGroup:
         value = torch.tensor([number], device=self._device)
         dist.all_reduce(value, dist.ReduceOp.MIN)
         return int(value)
+
+
+def join(config: ModelConfig, rank: int, store: str) -> TorchGroup:
+    """Take this rank's device, and meet the others over the file ``store``."""
+    device = choose_device(config.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(rank)
+        device = torch.device("cuda", rank)
+        os.environ["LOCAL_RANK"] = str(rank)  # transformers reads weights to the GPU it names
+    return TorchGroup(rank, config.tensor_parallel, device, store)
 
 
 def leave(*, alone: bool) -> None:

@@ -14,9 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from app.core.errors import UnsupportedModel
+from app.core.model_name import is_gguf
+from app.model.config import ModelConfig
+from app.model.device import choose_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,31 @@ STYLES: Mapping[str, Style] = {
 }
 
 _HEADS = ("num_attention_heads", "num_key_value_heads", "num_global_key_value_heads")
+
+
+def check_sharing(config: ModelConfig, settings: PretrainedConfig) -> None:
+    """Raises ``UnsupportedModel`` where ``config.tensor_parallel`` processes cannot share a model.
+
+    ``settings`` is the model's own configuration.
+    """
+    ranks = config.tensor_parallel
+    for asked, what in (
+        (is_gguf(config.model), "GGUF files are"),
+        (config.quantize is not None, "quantised weights (quantize) are"),
+        (config.adapters is not None, "adapters are"),
+    ):
+        if asked:
+            raise UnsupportedModel(f"{what} not supported with tensor_parallel; set it to 1")
+    if config.batch_invariant:
+        raise UnsupportedModel(
+            "batch_invariant is not supported with tensor_parallel: sums over devices depend on "
+            "the size of a step"
+        )
+    if choose_device(config.device).type == "cuda":
+        count = torch.cuda.device_count()
+        if ranks > count:
+            raise UnsupportedModel(f"tensor_parallel is {ranks}, but only {count} GPUs are visible")
+    check_plan(settings, ranks)
 
 
 def check_plan(config: PretrainedConfig, ranks: int) -> None:

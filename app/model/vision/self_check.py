@@ -24,16 +24,13 @@ from app.core.images import ExpandedPrompt, PreparedImage, PromptImages, TwoWay
 from app.core.step import Span, SpanImages
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
-from app.model.self_check import worst_error
+from app.model.self_check import TOLERANCE, TOLERANCE_AT_MOST, worst_error
 from app.model.vision.embeddings import ImageEmbeddings, TowerThread
 from app.model.vision.processing import HfImageProcessor, load_image_processor
 from app.model.vision.tower import ModelVisionSpec, Tower, language_name
 
 _log = logging.getLogger(__name__)
 
-_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
-"""Largest relative error of a row of logits, unless rounding noise is larger."""
-_TOLERANCE_AT_MOST = 0.5
 _KINDS = ("mm_token_type_ids", "token_type_ids")
 """Arguments that mark the tokens of images."""
 _NOISE = (72, 56)
@@ -87,9 +84,9 @@ def open_vision(model: PreTrainedModel, name: str) -> LoadedVision | None:
             expected, two_way = whole.logits_and_masks()
             prompts = ModelVisionSpec(tower, processor.marker, processor.placeholder, two_way)
             trial = _trial_of(prompts, [image, another])
-        allowed = _TOLERANCE[model.dtype]
+        allowed = TOLERANCE[model.dtype]
         if model.dtype != torch.float32:
-            allowed = min(max(allowed, 2 * whole.noise(expected)), _TOLERANCE_AT_MOST)
+            allowed = min(max(allowed, 2 * whole.noise(expected)), TOLERANCE_AT_MOST)
         tower.set_attention()
         features = tower.encode(image)
         return LoadedVision(
@@ -244,7 +241,7 @@ def connect_vision(
         with seen.of_step(step):
             logits = forward.run(step)
     error = worst_error(logits, vision.expected)
-    allowed = _TOLERANCE_AT_MOST if rounded else vision.allowed
+    allowed = TOLERANCE_AT_MOST if rounded else vision.allowed
     if error <= allowed:
         return seen
     seen.remove()

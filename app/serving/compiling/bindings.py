@@ -75,9 +75,6 @@ class Bindings:
         self.nbytes = 0
         """As last measured."""
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     async def close(self) -> None:
         """Cancel what is still being bound."""
         await self._tasks.close()

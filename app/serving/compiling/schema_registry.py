@@ -86,9 +86,6 @@ class SchemaRegistry:
         self._tasks = Tasks()
         self._store = store
 
-    def __len__(self) -> int:
-        return len(self._schemas)
-
     @property
     def nbytes(self) -> int:
         return self._schemas.nbytes

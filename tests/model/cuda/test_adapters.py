@@ -18,10 +18,10 @@ from app.core.step import Span
 from app.model.adapters.peft import Pair
 from app.model.adapters.slots import AdapterSlots
 from app.model.adapters.targets import Target
-from app.model.cuda.adapters import CudaBank
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.graphs import CudaSteps
 from app.model.cuda.kernels import adapters as kernels
+from app.model.cuda.kernels.adapters import CudaBank
 from app.model.cuda.layers import fuse
 from app.model.cuda.tiles import Device
 from app.model.forward import RaggedForward

@@ -15,13 +15,8 @@ from torch.nn import functional
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from app.model.cuda.kernels.elementwise import (
-    Norm,
-    activate,
-    add_norm,
-    rms_norm,
-    rotate_and_store,
-)
+from app.model.cuda.kernels.elementwise import activate, add_norm, rms_norm, rotate_and_store
+from app.model.layers.architecture import Norm
 from tests.model.interpreter import hasten, rounding_as_a_gpu_does
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from app.model.cuda.layers import FusedLayer
-from app.model.parallel.modules import Summed
-from app.model.parallel.shares import share
+from app.model.parallel.shares import Summed, share
 from tests.model.fused_models import SIZES, fused, saved
 from tests.model.parallel.threads import ThreadGroup, on_all_ranks
 from tests.model.tiny import VOCAB, run_in_random_batches, varied_model

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
 from app.core.errors import UnsupportedModel
-from app.model.parallel.modules import Gathered, SharedEmbedding, Split, Summed
 from app.model.parallel.plan import check_plan
-from app.model.parallel.shares import part_of, share
+from app.model.parallel.shares import Gathered, SharedEmbedding, Split, Summed, part_of, share
 from tests.model.hybrid import lively_model
 from tests.model.parallel.threads import ThreadGroup, on_all_ranks
 from tests.model.tiny import CONFIGS, VOCAB, save_kind, varied_model

@@ -7,7 +7,8 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from app.answer.formats import PLAIN, ChatFormat
+from app.answer.formats import ChatFormat
+from app.answer.formats.families import PLAIN
 from app.answer.pieces import CallArguments, CallStart, Content
 from app.answer.prompt import Conversation, template_input
 from app.answer.reader import AnswerReader

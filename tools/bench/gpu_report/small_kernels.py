@@ -9,13 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from app.model.cuda.kernels import product as invariant
-from app.model.cuda.kernels.elementwise import (
-    Norm,
-    activate,
-    add_norm,
-    rms_norm,
-    rotate_and_store,
-)
+from app.model.cuda.kernels.elementwise import activate, add_norm, rms_norm, rotate_and_store
+from app.model.layers.architecture import Norm
 from tools.bench.gpu_report.device import bandwidth, replayed
 from tools.bench.gpu_report.record import Record
 from tools.bench.gpu_report.shapes import Shape

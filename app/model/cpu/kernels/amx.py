@@ -28,20 +28,19 @@ from app.model.cpu.kernels.llvm import (
     VOID,
     declare,
     defined,
-    emit_prefetch,
     of_integers,
     pointer,
+    prefetch,
 )
 from app.model.cpu.kernels.panels import AHEAD, MULTIPLY, VECTORS, WIDTH
 from app.model.cpu.kernels.vectors import WORDS, loop
 
-MOST_ROWS = 32
-"""Rows multiplied at a time: two tiles of them."""
 ROWS = 16
 """Rows of a tile; also its pairs of inputs, or its words of four codes."""
+MOST_ROWS = 2 * ROWS
+"""Rows multiplied at a time."""
 PITCH = 4 * WIDTH
 """Bytes from row to row of a panel and of sums."""
-
 PREFIX = "llvm.x86."
 """Of the names of the instructions in LLVM."""
 
@@ -52,24 +51,18 @@ _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 
 @functools.cache
 def missing() -> str:
-    """Why there are no products by tiles here; empty if there are.
-
-    Raises nothing where the instructions do not work: a process of their own tries them.
-    """
+    """Why there are no products by tiles here, which a forked process tries; empty if there are."""
     if lacking := [feature for feature in AMX if not has(feature)]:
         return f"this processor has no {', '.join(lacking)}"
     if ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA):
         return "the system does not permit AMX (arch_prctl)"
     multiply = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)(entry())
-    ones = np.full((MOST_ROWS, 2 * ROWS), 0x3F80, dtype=np.uint16)
-    panel = np.full((ROWS, WIDTH, 2), 0x3F80, dtype=np.uint16)
-    sums = np.zeros((MOST_ROWS, WIDTH), dtype=np.float32)
+    ones = np.full((WIDTH, ROWS, 2), 0x3F80, dtype=np.uint16)  # in bfloat16: rows, and a panel
+    place, sums = ones.ctypes.data, np.zeros((MOST_ROWS, WIDTH), dtype=np.float32)
     with warnings.catch_warnings(action="ignore"):  # of other threads: the child calls one function
         child = os.fork()
     if not child:
-        multiply(
-            MOST_ROWS, ones.ctypes.data, ones.strides[0], panel.ctypes.data, ROWS, sums.ctypes.data
-        )
+        multiply(MOST_ROWS, place, ones.strides[0], place, ROWS, sums.ctypes.data)
         os._exit(int((sums != 2 * ROWS).any()))
     return "a trial of AMX failed" if os.waitpid(child, 0)[1] else ""
 
@@ -98,12 +91,10 @@ def _multiply(
         with builder.if_then(chosen):
             write = functools.partial(_write, high=high)
             function = defined(builder, f"tiles_bfloat16_{high}", 7, write)
-            for first_x, first, depth, turns, some in (
-                (x, panel, I64(ROWS), whole, whole),
-                (last_x, last_panel, left, I64(1), left),
-            ):
-                with builder.if_then(builder.icmp_signed(">", some, I64(0))):
-                    builder.call(function, [rows, first_x, stride, first, depth, turns, sums])
+            with builder.if_then(builder.icmp_signed(">", whole, I64(0))):
+                builder.call(function, [rows, x, stride, panel, I64(ROWS), whole, sums])
+            with builder.if_then(builder.icmp_signed(">", left, I64(0))):
+                builder.call(function, [rows, last_x, stride, last_panel, left, I64(1), sums])
 
 
 def _write(function: Any, high: int) -> None:
@@ -133,8 +124,7 @@ def _write(function: Any, high: int) -> None:
             here = builder.add(panel, builder.mul(number, I64(ROWS * PITCH)))
             for line in range(ROWS):
                 for i in range(first, first + wide):
-                    ahead = builder.add(here, I64(AHEAD + PITCH * line + 64 * i))
-                    emit_prefetch(builder, pointer(builder, ahead, I8))
+                    prefetch(builder, builder.add(here, I64(AHEAD + PITCH * line + 64 * i)))
             for block, tile in enumerate(inputs):
                 row = builder.add(x, builder.mul(stride, I64(ROWS * block)))
                 load(builder, tile, builder.add(row, builder.mul(number, I64(4 * ROWS))), stride)

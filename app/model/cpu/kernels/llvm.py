@@ -68,11 +68,11 @@ def pointer(builder: Any, address: Any, kind: Any = I64) -> Any:
     return builder.inttoptr(address, kind.as_pointer())
 
 
-def emit_prefetch(builder: Any, place: Any) -> None:
-    """Begin to fetch the cache line at ``place``, a pointer to bytes, for reading."""
+def prefetch(builder: Any, address: Any) -> None:
+    """Begin to fetch the cache line at an address for reading."""
     function = declare(builder, VOID, [I8.as_pointer(), I32, I32, I32], "llvm.prefetch.p0")
     to_read, near, data = I32(0), I32(3), I32(1)
-    builder.call(function, [place, to_read, near, data])
+    builder.call(function, [pointer(builder, address, I8), to_read, near, data])
 
 
 @of_integers(types.void)

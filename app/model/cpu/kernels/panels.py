@@ -25,15 +25,7 @@ from torch import Tensor
 
 from app.core.kernels import PROCESSORS, has
 from app.model.cpu.kernels.compiled import address_of, compiled
-from app.model.cpu.kernels.llvm import (
-    I8,
-    I32,
-    I64,
-    defined,
-    emit_prefetch,
-    of_integers,
-    pointer,
-)
+from app.model.cpu.kernels.llvm import I32, I64, defined, of_integers, pointer, prefetch
 from app.model.cpu.kernels.vectors import (
     FLOATS,
     LANES,
@@ -169,8 +161,7 @@ def _write(function: Any, rows: int) -> None:
         def turn(pair: Any, running: list[Any], own: range = own) -> list[Any]:
             panel = builder.add(weights, builder.mul(pair, I64(4 * WIDTH)))
             for i in own:
-                ahead = builder.add(panel, I64(AHEAD + 64 * i))
-                emit_prefetch(builder, pointer(builder, ahead, I8))
+                prefetch(builder, builder.add(panel, I64(AHEAD + 64 * i)))
             places = [pointer(builder, builder.add(panel, I64(64 * i)), WORDS) for i in own]
             loaded = [builder.load(place, align=64) for place in places]
             added: list[Any] = []

@@ -12,7 +12,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
 from app.core.kernels import has
-from app.model.cpu.kernels.llvm import FLOAT, I8, I32, I64, declare, emit_prefetch, pointer, rounded
+from app.model.cpu.kernels.llvm import FLOAT, I32, I64, declare, pointer, prefetch, rounded
 
 LANES = 16
 """Numbers of a vector."""
@@ -136,7 +136,7 @@ def _place(builder: Any, address: Any, number: Any, like: Any) -> Any:
 
 
 def fetch(builder: Any, address: Any, number: Any, like: Any) -> None:
-    emit_prefetch(builder, pointer(builder, _place(builder, address, number, like), I8))
+    prefetch(builder, _place(builder, address, number, like))
 
 
 def as_floats(builder: Any, address: Any, number: Any, like: Any) -> Any:

@@ -17,12 +17,16 @@ This module needs triton; without CUDA, only its tests import it.
 # ruff: noqa: N803 (compile-time constants are written as constants)
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from app.model.adapters.peft import Pair
+from app.model.adapters.targets import Target
 
 _ROWS = 16
 """The minimum for tensor cores."""
@@ -182,3 +186,43 @@ def add_low_rank(
         ROWS=_ROWS, COLUMNS=_COLUMNS, SHARES=tiles.shares, PRECISION=precision,
         num_warps=4, num_stages=_STAGES,
     )  # fmt: skip
+
+
+class CudaBank:
+    """See ``Bank``: two tensors hold all slots, at addresses that are fixed for graphs.
+
+    They have ``count * padded rank * (modules * K + N)`` numbers. An adapter that is loaded later
+    is copied into them.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        *,
+        count: int,
+        rank: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        widths = [target.width for target in targets]
+        self._bounds = [sum(widths[:i]) for i in range(len(widths) + 1)]
+        depth, rank = targets[0].depth, padded_rank(rank)
+        self._a = torch.zeros(count, len(widths), rank, depth, dtype=dtype, device=device)
+        self._b = torch.zeros(count, self._bounds[-1], rank, dtype=dtype, device=device)
+        self._columns = torch.tensor(self._bounds, dtype=torch.int32, device=device)
+        self._tiles = RankTiles.of(depth, max(widths), rank, dtype)
+
+    def put(self, slot: int, pairs: Sequence[Pair | None]) -> None:
+        a, b = self._a[slot - 1], self._b[slot - 1]
+        a.zero_()
+        b.zero_()
+        for part, pair in enumerate(pairs):
+            if pair is not None:
+                a[part, : pair.rank].copy_(pair.a)
+                b[self._bounds[part] : self._bounds[part + 1], : pair.rank].copy_(pair.b)
+
+    def add(self, x: Tensor, out: Tensor, adapters: Tensor) -> None:
+        add_low_rank(x.contiguous(), self._a, self._b, self._columns, adapters, out, self._tiles)
+
+    def adapters(self, slots: Sequence[int]) -> Tensor:
+        return torch.tensor(slots, dtype=torch.int32, device=self._a.device)

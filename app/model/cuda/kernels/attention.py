@@ -20,7 +20,7 @@ order of the chunks. All inputs that differ between steps are read from device m
 serves every step, and a CUDA graph can replay it. The keys of a chunk are processed in tiles at
 absolute multiples of ``TILE_KEYS``, so a row's sums do not depend on other rows.
 
-In a step with trees (``TREES``; see ``app.core.tree``) the keys' slots are the same as without
+In a step with trees (``TREES``; see ``core.step``) the keys' slots are the same as without
 trees, positions come from ``positions``, and the bits of ``ancestors`` select the keys of its own
 span that a row attends to. Other steps read neither; they use another variant of the kernel.
 

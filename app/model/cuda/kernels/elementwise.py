@@ -13,14 +13,13 @@ This module needs triton; without CUDA, only its tests import it.
 # ruff: noqa: N803 (compile-time constants are written as constants)
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from app.model.cuda.kernels.attention import rounded_to_fp8, scale_of
+from app.model.layers.architecture import Norm
 
 _NORM_WARP_ELEMENTS = 512
 _HEAD_PAIRS = 1024
@@ -29,16 +28,6 @@ _ACTIVATION_BLOCK = 1024
 
 Kept = tuple[Tensor, Tensor, Tensor, Tensor]
 """A layer's keys and values [slots, Hk, D] and scales [slots, Hk]; any tensors if it has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """An RMSNorm (Zhang and Sennrich, 2019)."""
-
-    weight: Tensor
-    eps: float
-    shifted: bool
-    """As in Gemma: scales by ``1 + weight`` and rounds once, at the end."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -114,14 +114,17 @@ def _top(tops: tl.tensor, job: tl.tensor, chunks: tl.tensor, CHUNKS: tl.constexp
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _load(
-    values: tl.tensor, row_stride: tl.tensor, row: tl.tensor, masks: tl.tensor, mask_row: tl.tensor,
-    words: tl.tensor, size: tl.tensor, chunk: tl.tensor, WORDS: tl.constexpr, ALIGNED: tl.constexpr,
+    values: tl.tensor, row_stride: tl.tensor, masks: tl.tensor, words: tl.tensor, size: tl.tensor,
+    numbers: tl.tensor, jobs_at: tl.tensor, jobs: tl.tensor, job: tl.tensor, chunk: tl.tensor,
+    WORDS: tl.constexpr, ALIGNED: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
-    """Tokens of a chunk, whether each is allowed, and its value or -inf: [WORDS, 32].
+    """Tokens of a chunk of a job, whether each is allowed, and its value or -inf: [WORDS, 32].
 
     ``ALIGNED``: rows begin at multiples of 16 elements and cover all words of the mask, so whole
     words are read, 16 bytes at a time, unless a word allows no token.
     """
+    row = tl.load(numbers + jobs_at + _ROW * jobs + job)
+    mask_row = tl.load(numbers + jobs_at + _MASK * jobs + job)
     word = chunk * WORDS + tl.arange(0, WORDS)
     bit = tl.arange(0, 32)
     packed = tl.load(masks + mask_row * words + word, mask=word < words, other=0)
@@ -296,10 +299,8 @@ def highest(
     """``tops`` [jobs, chunks]: the greatest allowed value, packed with its lowest token."""
     job = tl.program_id(0)
     chunk = tl.program_id(1)
-    row = tl.load(numbers + jobs_at + _ROW * jobs + job)
-    mask_row = tl.load(numbers + jobs_at + _MASK * jobs + job)
     token, allowed, value = _load(
-        values, row_stride, row, masks, mask_row, words, size, chunk, WORDS, ALIGNED
+        values, row_stride, masks, words, size, numbers, jobs_at, jobs, job, chunk, WORDS, ALIGNED
     )
     packed = tl.where(allowed, _packed(value, token), _NONE)
     tl.store(tops + job * chunks + chunk, tl.max(tl.max(packed, axis=1), axis=0))
@@ -325,11 +326,10 @@ def search(
     top_p = _double(tl.load(fields + _TOP_P * filters))
     if (top_p < 1.0) if BY_WEIGHT else (top_k > 0):
         job = tl.load(fields + _JOB * filters)
-        row = tl.load(numbers + jobs_at + _ROW * jobs + job)
-        mask_row = tl.load(numbers + jobs_at + _MASK * jobs + job)
         _tokens, allowed, value = _load(
-            values, row_stride, row, masks, mask_row, words, size, chunk, WORDS, ALIGNED
-        )
+            values, row_stride, masks, words, size, numbers, jobs_at, jobs, job, chunk,
+            WORDS, ALIGNED,
+        )  # fmt: skip
         ranked = _ranked(value, DROPPED)
         shift = (digits - 1 - place) * _DIGIT_BITS
         digit = ((ranked >> shift) & (_DIGITS - 1)).to(tl.int32)
@@ -390,8 +390,6 @@ def mark_edge(
     top_k = tl.load(fields + _TOP_K * filters)
     top_p = _double(tl.load(fields + _TOP_P * filters))
     job = tl.load(fields + _JOB * filters)
-    row = tl.load(numbers + jobs_at + _ROW * jobs + job)
-    mask_row = tl.load(numbers + jobs_at + _MASK * jobs + job)
     edge = tl.full([], 0, tl.int64)
     ties = tl.full([], 0, tl.int64)
     if top_k > 0:
@@ -403,7 +401,7 @@ def mark_edge(
         each = tl.maximum(_weight(_unranked(edge, DROPPED), ceiling, sharpness), 1)
         ties = (needed + each - 1) // each
     _tokens, allowed, value = _load(
-        values, row_stride, row, masks, mask_row, words, size, chunk, WORDS, ALIGNED
+        values, row_stride, masks, words, size, numbers, jobs_at, jobs, job, chunk, WORDS, ALIGNED
     )
     at_edge = allowed & (_ranked(value, DROPPED) == edge)
     tl.store(ties_by_chunk + filtered * chunks + chunk, _sum(at_edge.to(tl.int32)))
@@ -426,12 +424,11 @@ def race(
     sharpness = _double(tl.load(numbers + jobs_at + _SHARPNESS * jobs + job))
     ceiling = _packed_value(_top(tops, job, chunks, CHUNKS))
     if (sharpness > 0.0) & _is_finite(ceiling):
-        row = tl.load(numbers + jobs_at + _ROW * jobs + job)
-        mask_row = tl.load(numbers + jobs_at + _MASK * jobs + job)
         key = tl.load(numbers + jobs_at + _KEY * jobs + job)
         _tokens, allowed, value = _load(
-            values, row_stride, row, masks, mask_row, words, size, chunk, WORDS, ALIGNED
-        )
+            values, row_stride, masks, words, size, numbers, jobs_at, jobs, job, chunk,
+            WORDS, ALIGNED,
+        )  # fmt: skip
         weights = tl.where(allowed, _weight(value, ceiling, sharpness), 0)
         if FILTERED:
             filtered = tl.load(numbers + jobs_at + _FILTER * jobs + job)
@@ -498,11 +495,9 @@ def rank(
     asking = tl.program_id(0)
     chunk = tl.program_id(1)
     job = tl.load(numbers + asking_at + asking)
-    row = tl.load(numbers + jobs_at + _ROW * jobs + job)
-    mask_row = tl.load(numbers + jobs_at + _MASK * jobs + job)
     ceiling = _packed_value(_top(tops, job, chunks, CHUNKS))
     token, allowed, value = _load(
-        values, row_stride, row, masks, mask_row, words, size, chunk, WORDS, ALIGNED
+        values, row_stride, masks, words, size, numbers, jobs_at, jobs, job, chunk, WORDS, ALIGNED
     )
     terms = tl.exp(value.to(tl.float64) - ceiling.to(tl.float64))
     place = asking * chunks + chunk
