@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from loadtest.server import Server
 from tests.browser.pages import BROWSERS, WIDE, Watch, launched, new_context, open_page
@@ -34,12 +34,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="package")
+def shared(browser: Browser, server: Server) -> Iterator[BrowserContext]:
+    """A context with an open page, which keeps the browser's process of the server's pages."""
+    with new_context(browser) as context:
+        context.new_page().goto(f"{server.url}/version")
+        yield context
+
+
 @pytest.fixture
-def opened(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]:
-    """Opens the page in a new browser context; the test fails if ``Watch`` finds anything wrong.
+def opened(
+    browser: Browser, server: Server, shared: BrowserContext
+) -> Iterator[Callable[..., Page]]:
+    """Opens the page; the test fails if ``Watch`` finds anything wrong.
 
     Arguments: ``path`` after the server's address, ``url`` of another server, and arguments of
-    ``new_context`` and ``open_page``.
+    ``new_context`` and ``open_page``. With another URL, size or theme, the context is new.
     """
     watches: list[Watch] = []
     with ExitStack() as stack:
@@ -52,11 +62,16 @@ def opened(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]:
             theme: str = "light",
             model: bool = True,
         ) -> Page:
-            context = stack.enter_context(new_context(browser, size, theme))
+            context = shared
+            if (url, size, theme) != (server.url, WIDE, "light"):
+                context = stack.enter_context(new_context(browser, size, theme))
             watch = Watch(url)
             watches.append(watch)
             context.on("page", watch.follow)
-            return open_page(context, url + path, model=model)
+            stack.callback(context.remove_listener, "page", watch.follow)
+            page = open_page(context, url + path, model=model)
+            stack.callback(page.close)
+            return page
 
         yield open_one
         for watch in watches:

@@ -83,12 +83,11 @@ def test_a_refusal_is_told_in_the_servers_words_and_the_next_answer_clears_it(pa
     expect(alert).to_have_count(0)
 
 
-def test_a_page_whose_server_is_gone_says_so(opened: Callable[..., Page]) -> None:
-    page = opened()
-    page.context.set_offline(True)
+def test_a_page_whose_server_is_gone_says_so(page: Page) -> None:
+    page.route("**/v1/**", lambda route: route.abort("internetdisconnected"))
     press(page, "Run")
     expect(page.locator(".answer-text .failure")).to_contain_text("The server cannot be reached")
-    page.context.set_offline(False)
+    page.unroute("**/v1/**")
     run(page)
     expect(page.locator(".answer-text .failure")).to_have_count(0)
 

@@ -233,7 +233,7 @@ def test_a_link_brings_the_whole_request_back_and_nothing_of_it_is_sent(
     before = answer(page)
 
     sent: list[str] = []
-    other = opened("/" + link.split("/", 3)[3])
+    other = opened("/" + link.split("/", 3)[3], theme="dark")  # in a new context
     other.on("request", lambda request: sent.append(request.url + (request.post_data or "")))
     expect(other.get_by_label("Prompt", exact=True)).to_have_value("Zoë’s “note” – ✓")
     expect(other.get_by_label("Temperature")).to_have_value("0.7")
@@ -249,4 +249,4 @@ def test_a_broken_link_leaves_the_page_as_it_is(opened: Callable[..., Page]) -> 
     for fragment in ("#r=", "#r=%%%", "#r=AAAA", "#r=q1YqU7JSUKoFAA"):
         page = opened("/" + fragment)
         expect(page.get_by_label("Prompt", exact=True)).to_have_value(re.compile("Daniel Okafor"))
-        page.context.close()
+        page.close()

@@ -436,7 +436,7 @@ def test_conditions_of_twenty_flags_are_no_product_of_them(
     for steps in (0, 20, 100, 300, 500):
         validator.validate(json.loads(walker.sample(rng, steps)))
     kept = {True: 0, False: 0}
-    for _ in range(60):
+    for _ in range(many(60, 3)):
         likely = rng.random()
         value = {
             name: (rng.random() < 0.5 if name in flags else "x")
@@ -450,7 +450,7 @@ def test_conditions_of_twenty_flags_are_no_product_of_them(
         valid = validator.is_valid(value)
         assert walker.accepts_value(value) is valid, value
         kept[valid] += 1
-    assert min(kept.values()) > 5
+    assert min(kept.values()) > 2
 
 
 REASONS: dict[str, tuple[Any, list[dict[str, Any]]]] = {

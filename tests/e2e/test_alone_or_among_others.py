@@ -41,16 +41,18 @@ class Demo:
         self._tokenizer = HfTokenizer.load(folder)
         self._vocabulary = Vocabulary.from_tokenizer(self._tokenizer.hf, eos_token_ids(folder))
         self._compiler = Compiler(self._vocabulary)
-        self._config = ModelConfig(
-            model=folder,
-            dtype="float32",
-            device="cpu",
-            kv_cache_bytes=1 << 26,
-            vocab_size=self._vocabulary.size,
+        self._runner = load_runner(
+            ModelConfig(
+                model=folder,
+                dtype="float32",
+                device="cpu",
+                kv_cache_bytes=1 << 26,
+                vocab_size=self._vocabulary.size,
+            )
         )
 
     def new_engine(self) -> Engine:
-        return Engine(load_runner(self._config), self._vocabulary, self._tokenizer)
+        return Engine(self._runner, self._vocabulary, self._tokenizer)
 
     def requests(self, sampling: SamplingParams, first_seed: int) -> list[EngineRequest]:
         """Requests with different prompts and seeds; every other one has a schema."""

@@ -41,8 +41,8 @@ async def test_answers_that_exceed_the_cache_together_equal_those_alone(
     server: Server,
 ) -> None:
     def question(seed: int, n: int) -> dict[str, object]:
-        pattern = regex("[a-z ]{250,280}")
-        return chat("Write.", response_format=pattern, seed=seed, n=n, max_tokens=300)
+        pattern = regex("[a-z ]{160,180}")
+        return chat("Write.", response_format=pattern, seed=seed, n=n, max_tokens=200)
 
     alone = [await content(server.url, question(seed, 1)) for seed in range(CHOICES)]
     before = await metric(server.url, "preemptions_total")

@@ -274,7 +274,7 @@ def test_curl_gets_an_answer(server: Server) -> None:
 
 def test_random_schemas_at_concurrency_sixteen_are_all_valid(client: openai.OpenAI) -> None:
     rng = random.Random(3)
-    schemas = [random_schema(rng) for _ in range(many(48, 2))]
+    schemas = [random_schema(rng) for _ in range(many(48, 3))]
 
     def answer(number: int) -> None:
         completion = client.chat.completions.create(

@@ -139,8 +139,11 @@ def test_scans_are_the_recurrences_of_the_papers(kind: str, dtype: torch.dtype) 
     assert not storage.scan[0][0].any(), "the empty state was written"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", [*SHAPES, "convolve"])
-def test_a_row_has_the_same_bits_in_any_batch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(
+    kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All rows at once, by several threads, against each row in a step of its own."""
     tokens = 41
 
@@ -149,14 +152,13 @@ def test_a_row_has_the_same_bits_in_any_batch(kind: str, monkeypatch: pytest.Mon
             return scan.convolve(0, x[part], weight, bias, "silu")
         return call(scan, kind, {name: values[part] for name, values in given.items()})
 
-    x, weight = torch.randn(tokens, C).bfloat16(), torch.randn(C, 4).bfloat16()
-    bias = torch.randn(C).bfloat16()
-    given = {} if kind == "convolve" else inputs_of(kind, tokens, torch.bfloat16)
-    together = CpuScan(storage_of(kind, torch.bfloat16))
+    x, weight, bias = (torch.randn(s).to(dtype) for s in ((tokens, C), (C, 4), (C,)))
+    given = {} if kind == "convolve" else inputs_of(kind, tokens, dtype)
+    together = CpuScan(storage_of(kind, dtype))
     monkeypatch.setattr(cpu_scan, "_SPREAD_WORK", 0)
     begin(together, (30, 11), ([(30, 1)], [(11, 2)]), (1, 2))
     whole = run(together, slice(0, tokens))
-    alone = CpuScan(storage_of(kind, torch.bfloat16))
+    alone = CpuScan(storage_of(kind, dtype))
     monkeypatch.setattr(cpu_scan, "_SPREAD_WORK", 1 << 30)
     rows = []
     for row in range(tokens):

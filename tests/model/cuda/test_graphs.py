@@ -329,8 +329,8 @@ def test_a_graph_that_reads_or_saves_other_states_is_refused(part: str, message:
         states: Any = step.states
         return replace(step, states=replace(states, **{part: getattr(states, part).clone()}))
 
-    steps = recurrent_layer(broken_in(0, breaks), 8)
-    with pytest.raises(UnsupportedModel, match=rf"a step of 8 tokens .* CUDA graph, .*{message}"):
+    steps = recurrent_layer(broken_in(0, breaks))
+    with pytest.raises(UnsupportedModel, match=rf"a step of 4 tokens .* CUDA graph, .*{message}"):
         steps.prepare()
 
 
