@@ -209,7 +209,7 @@ def test_nothing_is_learned_from_a_request_without_drafts() -> None:
     assert passes(answer_of(engine, replace(one, scope="none"))) == passes(
         answer_of(make_engine(), one)
     )
-    assert not engine._decoder._drafter._learned[FORM].get("")
+    assert not engine._decoder._drafter._learned[FORM][""]._branches
 
 
 def test_guesses_come_from_what_is_common() -> None:

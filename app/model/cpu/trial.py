@@ -63,8 +63,8 @@ class Trial:
     def amx_from(self, quantized: bool) -> tuple[int, int]:
         """Numbers of rows from which the loops use AMX, in bfloat16 and for rounded rows; 0: never.
 
-        In bfloat16 all rows do or none, as its sums are rounded differently. The sums of rounded
-        rows are the same: those of a ``quantized`` model do where the rest is faster, too.
+        Its sums in bfloat16 are rounded in another way: all rows use it, or none. Those of rounded
+        rows are equal: a ``quantized`` model uses it for numbers of rows that it was faster for.
         """
         if not quantized:
             return int(bool(self.amx) and _mean(self.amx) < _mean(self.loops)), 0
