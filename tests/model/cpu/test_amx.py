@@ -79,6 +79,7 @@ def test_amx_is_used_only_where_a_trial_of_it_passes(monkeypatch: pytest.MonkeyP
         assert missing() == "a trial of AMX failed"
 
 
+SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
 SLOW, FAST = [1.0, 2.0, 3.0, 4.0], [0.5, 1.0, 1.5, 2.0]
 
 
@@ -120,8 +121,7 @@ def test_a_model_whose_trial_amx_won_runs_by_it(
 
     monkeypatch.setattr(CpuTeam, "use_amx", recorded)
     with emulated():
-        small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
-        runner = make_runner(tmp_path, quantize, **small)  # the self-check passes
+        runner = make_runner(tmp_path, quantize, **SMALL)  # the self-check passes
     assert runner.description.products.startswith(products)
     assert chosen == [rows]
 
@@ -134,7 +134,7 @@ def test_no_bit_of_an_answer_depends_on_what_else_runs(
 ) -> None:
     monkeypatch.setattr(optimise, "compare", lambda *_, **__: Trial(SLOW, amx=FAST))
     with emulated():
-        outcome = compare(make_runner(tmp_path, quantize), 20, longest=60, number=1)
+        outcome = compare(make_runner(tmp_path, quantize, **SMALL), 24, longest=40, number=1)
     assert outcome.differ == 0
     assert outcome.rows > 100
     assert outcome.drafted
