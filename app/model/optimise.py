@@ -7,6 +7,7 @@ its weights and layers here: rounding, packing, fusing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -139,7 +140,7 @@ def _fuse_or_pack(
     own = config.pack_linears and can_fuse(model)
     if own:
         products = "own loops"
-        forward = _forward_over_new(loaded, config, _BLOCK_SIZE, BLOCKS)
+        forward = partial(_forward_over_new, loaded, config, _BLOCK_SIZE, BLOCKS)
         # Only our loops multiply quantised weights, and torch's results depend on the other rows.
         with_torch = not quantized and not config.batch_invariant
         if trial := compare(loaded, forward, layers=adapters is None, with_torch=with_torch):

@@ -91,17 +91,21 @@ def _mean(times: Sequence[float]) -> float:
 
 @torch.inference_mode()
 def compare(
-    loaded: LoadedModel, forward: RaggedForward, *, layers: bool = True, with_torch: bool = True
+    loaded: LoadedModel,
+    make_forward: Callable[[], RaggedForward],
+    *,
+    layers: bool = True,
+    with_torch: bool = True,
 ) -> Trial | None:
     """Time all paths for ``loaded`` as it was loaded, in bfloat16; its weights stay as they are.
 
-    ``forward`` is a pass over a cache of ``BLOCKS`` blocks. Without ``layers`` single products run
-    by the loops. None: there are only loops, without AMX.
+    ``make_forward`` makes a pass over a cache of ``BLOCKS`` blocks. Without ``layers`` single
+    products run by the loops. None: there are only loops, without AMX.
     """
     with_torch = with_torch and can_pack(loaded.model.dtype, loaded.device)
     if not with_torch and amx.missing():
         return None
-    passes = _of_a_layer(loaded, forward, with_torch) if layers else None
+    passes = _of_a_layer(loaded, make_forward(), with_torch) if layers else None
     team, ours, theirs = passes or _of_products(loaded.model, with_torch)
 
     def by_amx(rows: int) -> float:

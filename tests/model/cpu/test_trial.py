@@ -78,7 +78,7 @@ def test_both_are_timed_and_the_model_stays_as_it_was(kind: str, tmp_path: Path)
     storage = allocate(loaded.shapes, num_blocks=BLOCKS, block_size=4, device=model.device)
     forward = loaded.forward_over(storage, None, 4 * BLOCKS, ModelConfig("", device="cpu"))
     assert isinstance(forward.attention, CpuAttention)
-    trial = compare(loaded, forward)
+    trial = compare(loaded, lambda: forward)
     assert trial is not None
     assert len(trial.loops) == len(trial.torch) == len(ROWS)
     assert all(seconds > 0 for seconds in (*trial.loops, *trial.torch))

@@ -59,7 +59,7 @@ def missing() -> str:
     multiply = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)(entry())
     ones = np.full((WIDTH, ROWS, 2), 0x3F80, dtype=np.uint16)  # in bfloat16: rows, and a panel
     place, sums = ones.ctypes.data, np.zeros((MOST_ROWS, WIDTH), dtype=np.float32)
-    with warnings.catch_warnings(action="ignore"):  # of other threads: the child calls one function
+    with warnings.catch_warnings(action="ignore"):  # that there are other threads
         child = os.fork()
     if not child:
         multiply(MOST_ROWS, place, ones.strides[0], place, ROWS, sums.ctypes.data)
