@@ -530,7 +530,7 @@ class Run:
         given_up = time.monotonic() + 900
         while self.process.poll() is None and self.records() < records:
             assert time.monotonic() < given_up
-            time.sleep(0.05)
+            time.sleep(0.01)
         self.process.send_signal(with_signal)
         return self.end()
 
@@ -556,22 +556,22 @@ def test_after_a_kill_the_same_command_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setenv("LEAPJSON_DATA", str(tmp_path / "data"))
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    lines = [line(number, model="leapjson-demo", seed=number) for number in range(120)]
+    lines = [line(number, model="leapjson-demo", seed=number) for number in range(400)]
     write(source, lines)
     first = Run(source, output)
     assert first.kill_at(20) == -signal.SIGKILL, "the run ended before it was killed"
     kept = kept_numbers(output)
-    assert 20 <= len(kept) < 120
+    assert 20 <= len(kept) < 400
     assert not output.exists()
     second = Run(source, output)
     assert second.kill_at(len(kept) + 20, signal.SIGTERM) == 130
     assert "Run the same command again for the other" in output.with_suffix(".log").read_text()
     stopped = second.records()
     assert Run(source, output).end() == 0
-    check_answers(output, 120)
+    check_answers(output, 400)
     log = output.with_suffix(".log").read_text()
-    assert f"120 lines ({stopped} in earlier runs)" in log
-    assert "120 valid, 0 failed" in log
+    assert f"400 lines ({stopped} in earlier runs)" in log
+    assert "400 valid, 0 failed" in log
     assert not (tmp_path / "data").exists(), "the command opened the data folder of servers"
 
 

@@ -90,8 +90,7 @@ def check_answers(client: openai.OpenAI, batch: Batch, count: int) -> None:
 
 def test_openai_s_client_drives_files_and_batches_to_the_end(tmp_path: Path) -> None:
     settings = {"DTYPE": "float32", "DATA": str(tmp_path / "data"), "API_KEYS": "ann,bob"}
-    with running_server(None, tmp_path / "log", settings) as server:
-        client = client_of(server)
+    with running_server(None, tmp_path / "log", settings) as server, client_of(server) as client:
         batch = started(client, jsonl(40))
         batch = ended(client, batch.id)
         check_answers(client, batch, 40)
@@ -102,8 +101,8 @@ def test_openai_s_client_drives_files_and_batches_to_the_end(tmp_path: Path) -> 
         assert names == {"in.jsonl", f"{batch.id}_output.jsonl"}
         [day] = client.get("/usage", cast_to=httpx.Response).json()["data"]
         assert day["requests"] == 40
-        with pytest.raises(openai.NotFoundError):
-            client_of(server, "bob").batches.retrieve(batch.id)
+        with client_of(server, "bob") as bob, pytest.raises(openai.NotFoundError):
+            bob.batches.retrieve(batch.id)
         cancelled = started(client, jsonl(1000))
         assert client.batches.cancel(cancelled.id).status in ("cancelling", "cancelled")
         assert ended(client, cancelled.id).status == "cancelled"
@@ -120,8 +119,10 @@ def test_a_batch_goes_on_after_kills(tmp_path: Path) -> None:
     settings = {"DTYPE": "float32", "DATA": str(tmp_path / "data")}
     batch_id = ""
     for kill in (0, 300, 600, None):
-        with running_server(None, tmp_path / f"log{kill}", settings) as server:
-            client = client_of(server)
+        with (
+            running_server(None, tmp_path / f"log{kill}", settings) as server,
+            client_of(server) as client,
+        ):
             batch_id = batch_id or started(client, jsonl(1000)).id
             if kill is None:
                 check_answers(client, ended(client, batch_id), 1000)
@@ -211,7 +212,7 @@ def test_two_servers_share_a_database_and_one_is_killed(
             stack.enter_context(running_server(None, tmp_path / f"log{number}", settings))
             for number in range(2)
         ]
-        clients = [client_of(first), client_of(second)]
+        clients = [stack.enter_context(client_of(each)) for each in (first, second)]
         batch_id = started(clients[0], jsonl(2000)).id
         answer = clients[0].responses.create(model="leapjson-demo", input="hi", max_output_tokens=8)
         schema = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}
@@ -245,8 +246,10 @@ def test_two_servers_share_a_database_and_one_is_killed(
 def test_a_database_that_is_away_for_a_while_loses_nothing(tmp_path: Path) -> None:
     with postgres() as database:
         settings = {"DTYPE": "float32", "DATA": str(tmp_path / "data"), "STORE": database.url}
-        with running_server(None, tmp_path / "log", settings) as server:
-            client = client_of(server)
+        with (
+            running_server(None, tmp_path / "log", settings) as server,
+            client_of(server) as client,
+        ):
             batch_id = started(client, jsonl(2000)).id
             deadline = time.monotonic() + 300
             while (counts := client.batches.retrieve(batch_id).request_counts) is None or (

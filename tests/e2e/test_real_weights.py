@@ -178,8 +178,11 @@ def client(path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[open
         "COMPILE_WORKERS": "1",
     }
     log = tmp_path_factory.mktemp("server") / "log"
-    with running_server(None, log, settings) as server:
-        yield openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=600)
+    with (
+        running_server(None, log, settings) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=600) as client,
+    ):
+        yield client
 
 
 Ask = Callable[..., Any]

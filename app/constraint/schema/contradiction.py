@@ -8,7 +8,6 @@ part that is left is needed for the contradiction. Only schemas that are refused
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -263,9 +262,9 @@ def _loss(edit: Edit) -> tuple[int, int]:
     return (2, _DROPPED_LAST.index(keyword)) if keyword in _DROPPED_LAST else (1, 0)
 
 
-_MOST = 300
-_SECONDS = 1.0
-"""CPU time for all trials of one search; a trial that exceeds it still runs to its end."""
+_STEPS = 600_000
+"""Steps of all trials of one search, about a second: counted, so equal on every machine."""
+_STEPS_OF_TRIAL, _STEPS_OF_NODE = 2_000, 20
 _LIMITS = {"nodes": 100_000, "branch_steps": 30_000, "branches": 200}
 _WORK = 300_000
 
@@ -277,17 +276,20 @@ class Trials:
         smaller = {name: min(most, getattr(limits, name)) for name, most in _LIMITS.items()}
         self.limits = replace(limits, **smaller)
         self._close = close
-        self._left = _MOST
-        self._until = time.process_time() + _SECONDS
+        self._left = _STEPS
 
     def of(self, schema: Any, pointer: str = "") -> Literal["empty", "some", "refused"] | None:
-        """The result for the subschema at ``pointer``; None if no time is left for a trial."""
-        if self._left <= 0 or time.process_time() > self._until:
+        """The result for the subschema at ``pointer``; None if no steps are left for a trial."""
+        if self._left <= 0:
             return None
-        self._left -= 1
         text = JsonText(json_pool(self.limits.nodes), self.limits)
+        shared, builder = len(text.pool), None
         try:
-            root = SchemaBuilder(schema, text, close=self._close, start=pointer).build()
+            builder = SchemaBuilder(schema, text, close=self._close, start=pointer)
+            root = builder.build()
             return "empty" if measured(text.pool, _WORK).length(root) >= INFINITE else "some"
         except (ConstraintError, RecursionError):
             return "refused"
+        finally:
+            self._left -= _STEPS_OF_TRIAL + _STEPS_OF_NODE * (len(text.pool) - shared)
+            self._left -= builder.branch_steps if builder else 0

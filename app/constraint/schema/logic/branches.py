@@ -84,7 +84,7 @@ class Branches:
         self._may_overlap = may_overlap
         self._watching: set[Node] = set()
         """Visited nodes with ``unevaluatedItems`` or ``unevaluatedProperties``."""
-        self._steps = 0
+        self.steps = 0
 
     @cached_property
     def _exactly_one(self) -> ExactlyOne | None:
@@ -145,7 +145,7 @@ class Branches:
                 if meaning in seen:
                     continue
                 seen.add(meaning)
-            self._steps += 1 + len(branch.done) + len(branch.disjunctions)
+            self.steps += 1 + len(branch.done) + len(branch.disjunctions)
             if branch.pending:
                 ahead = self._look_at(branch)
                 if ahead is not None:
@@ -158,7 +158,7 @@ class Branches:
                 finished[self._finish(branch)] = None
             if len(finished) + len(stack) > most:
                 raise ConstraintTooComplex(f"more than {most} alternatives at a point of a schema")
-            if self._steps > self._limits.branch_steps:
+            if self.steps > self._limits.branch_steps:
                 raise ConstraintTooComplex("too many combinations of alternatives in the schema")
         return tuple(finished)
 

@@ -119,6 +119,11 @@ class SchemaBuilder:
         evaluation = Evaluation(branches, self._strings, opposite, loosely=loosely)
         return evaluation
 
+    @property
+    def branch_steps(self) -> int:
+        """Steps so far of those that ``Limits.branch_steps`` bounds."""
+        return self._branches.steps
+
     def build(self) -> Expression:
         """The values of the whole schema. Call once."""
         large = self._document.num_values > _MANY_VALUES
