@@ -50,9 +50,9 @@ MAX_MODEL_LEN = 96
 BLOCKS = 40
 STEPS = {
     "a decode": [(1, 20)],
-    "decodes, a leap and a draft": [(1, 20), (3, 3), (1, 0), (2, 40)],
-    "a chunk of a prompt alone": [(7, 9)],
-    "more than any graph holds": [(8, 7), (1, 3)],
+    "a decode, a leap and a first token": [(1, 40), (2, 3), (1, 0)],
+    "a chunk of a prompt alone": [(3, 9)],
+    "more than any graph holds": [(4, 7), (1, 3)],
 }
 """Length and start of each span."""
 
@@ -120,7 +120,7 @@ class Model:
         return RaggedForward(self._plain, self._plain_route, CpuAttention(copy)).run(step)
 
     def steps(
-        self, make_capture: Callable[[], Capture] = lambda: Launches, *, tokens: int = 8
+        self, make_capture: Callable[[], Capture] = lambda: Launches, *, tokens: int = 4
     ) -> CudaSteps:
         attention = TritonAttention(
             self.storage, self.shapes, max_model_len=MAX_MODEL_LEN, device=SMALL
@@ -176,7 +176,7 @@ def test_a_padded_step_gives_the_logits_of_the_step(
 
 
 def test_a_step_with_trees_is_launched_as_it_is(prepared: CudaSteps, model: Model) -> None:
-    spans = [(5, 11), (1, 3)]
+    spans = [(3, 11), (1, 3)]
     assert prepared.find_bucket(step_of(spans, all_rows=True)) is not None
     step = step_of(spans, all_rows=True, trees=True)
     assert prepared.find_bucket(step) is None
@@ -188,7 +188,7 @@ def test_a_step_with_trees_is_launched_as_it_is(prepared: CudaSteps, model: Mode
 def test_tokens_may_stand_elsewhere_for_the_model_than_in_the_cache(
     prepared: CudaSteps, model: Model, trees: bool
 ) -> None:
-    spans = [(5, 11), (1, 3)]
+    spans = [(3, 11), (1, 3)]
     plain = model.expected(step_of(spans, all_rows=True, trees=trees))
     step = step_of(spans, all_rows=True, trees=trees, vision_input=SpanImages(shift=-3))
     assert (prepared.find_bucket(step) is None) == trees
@@ -205,7 +205,7 @@ def test_a_step_that_shows_an_image_is_launched_as_it_is(prepared: CudaSteps) ->
     assert prepared.find_bucket(step_of([(3, 11)], vision_input=SpanImages(axes=axes))) is None
 
 
-@pytest.mark.parametrize("spans", [[(1, 20), (2, 3)], [(1, 20), (20, 3)]], ids=["replayed", "not"])
+@pytest.mark.parametrize("spans", [[(1, 20), (2, 3)], [(1, 20), (6, 3)]], ids=["replayed", "not"])
 def test_a_token_that_the_step_before_drew_is_read_on_the_device(
     model: Model, prepared: CudaSteps, spans: list[tuple[int, int]]
 ) -> None:
