@@ -6,6 +6,7 @@ from a third party, and the content security policy sent with them forbids it.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import re
@@ -67,8 +68,6 @@ _GZIP = re.compile(r"(?:^|,)\s*(?:gzip|x-gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)
 @dataclass(frozen=True, slots=True)
 class _File:
     content: bytes
-    zipped: bytes | None
-    """``content`` compressed; None: that is not shorter."""
     media_type: str
     etag: str
     cached: str
@@ -76,9 +75,9 @@ class _File:
 
 @cache
 def page_files(folder: Path) -> dict[str, _File]:
-    """The files below ``folder`` by the paths they are served at; read and compressed once.
+    """The files below ``folder`` by the paths they are served at, read once.
 
-    Cost: 60 ms for a megabyte. A folder without files has no pages.
+    A folder without files has no pages.
     """
     found = {}
     for path in sorted(folder.rglob("*")):
@@ -90,14 +89,19 @@ def page_files(folder: Path) -> dict[str, _File]:
 
 def _read(path: Path) -> _File:
     content = path.read_bytes()
-    zipped = gzip.compress(content, mtime=0) if len(content) > _SMALL else content
     return _File(
         content=content,
-        zipped=zipped if len(zipped) < len(content) else None,
         media_type=_TYPES.get(path.suffix, "application/octet-stream"),
         etag=f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"',
         cached=_FOREVER if _HASHED.search(path.name) else _ASK_FIRST,
     )
+
+
+@cache
+def _zipped(content: bytes) -> bytes | None:
+    """``content`` compressed, which takes 60 ms for a megabyte; None: that is not shorter."""
+    zipped = gzip.compress(content, mtime=0) if len(content) > _SMALL else content
+    return zipped if len(zipped) < len(content) else None
 
 
 router = APIRouter()
@@ -114,13 +118,13 @@ async def page_file(request: Request) -> Response:
         raise HTTPException(404)
     found = _GZIP.search(request.headers.get("accept-encoding", ""))  # RFC 9110, section 12.5.3
     takes_gzip = found is not None and (found[1] is None or found[1].strip("0.") != "")
-    zips = file.zipped is not None and takes_gzip
-    etag = file.etag[:-1] + '-gzip"' if zips else file.etag
+    zipped = await asyncio.to_thread(_zipped, file.content) if takes_gzip else None
+    etag = file.etag[:-1] + '-gzip"' if zipped else file.etag
     headers = {**_HEADERS, "etag": etag, "cache-control": file.cached}
     known = request.headers.get("if-none-match", "")
     if known == "*" or etag in (each.strip().removeprefix("W/") for each in known.split(",")):
         return Response(status_code=304, headers=headers)
-    if zips:
+    if zipped:
         headers["content-encoding"] = "gzip"
     headers["content-type"] = file.media_type
-    return Response(file.zipped if zips else file.content, headers=headers)
+    return Response(zipped or file.content, headers=headers)

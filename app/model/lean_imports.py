@@ -9,15 +9,18 @@ but modules that have imported a function by name keep the simple one.
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -101,6 +104,43 @@ def with_kernels(build: Callable[[], T]) -> T:
     return build()
 
 
+class _Names(MetaPathFinder):
+    """An import of transformers takes the names of its models from a file: see ``_names``."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != "transformers.utils.import_utils":
+            return None
+        spec: Any = PathFinder.find_spec(name, path)
+        run = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            run(module)
+            module.define_import_structure = partial(_names, module.define_import_structure)
+
+        spec.loader.exec_module = exec_module
+        return cast(ModuleSpec, spec)
+
+
+def _names(find: Any, path: Any, prefix: str | None = None) -> Any:
+    """``find``, with its result for all models in a file: it reads 1,700 files, twice a start."""
+    models, version = Path(path), sys.modules["transformers"].__version__
+    models = models.parent if models.suffix else models
+    if models.parts[-2:] != ("transformers", "models") or "dev" in version:
+        return find(path, prefix=prefix)
+    file = Path(__file__).with_name("__pycache__") / f"names-of-transformers-{version}.json"
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError):
+        pairs = find(models).items()
+        found = [[[*needs], {at: [*each] for at, each in names.items()}] for needs, names in pairs]
+        with suppress(OSError):
+            file.parent.mkdir(exist_ok=True)
+            (part := file.with_suffix(f".{os.getpid()}")).write_text(json.dumps(found))
+            part.replace(file)
+    before = f"{prefix}." if prefix else ""
+    return {frozenset(a): {before + at: set(names) for at, names in b.items()} for a, b in found}
+
+
 def leave_out(*, distributed: bool) -> None:
     """Import torch and transformers. ``distributed``: leave out DTensor, too.
 
@@ -123,27 +163,10 @@ def leave_out(*, distributed: bool) -> None:
             spec: Any = spec_from_file_location(f"{_COMPILER}.{_MASKS}", file)
             sys.modules[spec.name] = module_from_spec(spec)
             spec.loader.exec_module(sys.modules[spec.name])
-    import transformers
+    sys.meta_path.insert(0, names := _Names())
     from transformers.utils import import_utils
 
-    find: Any = import_utils.define_import_structure
-    models = Path(transformers.__path__[0], "models")
-
-    def find_once(path: Any, prefix: str | None = None) -> Any:
-        """transformers reads 1,700 files of its models for its own names, and again for theirs."""
-        if prefix is not None or Path(path) != models / "__init__.py":
-            return find(path, prefix=prefix)
-        found = find(models, prefix="models")  # it remembers this
-        return {
-            needs: {
-                module.removeprefix("models."): names
-                for module, names in modules.items()
-                if module.startswith("models.")
-            }
-            for needs, modules in found.items()
-        }
-
-    vars(import_utils)[find.__name__] = find_once
+    sys.meta_path.remove(names)
     if distributed:
         attributes = vars(torch.distributed)
         is_available = attributes["is_available"]

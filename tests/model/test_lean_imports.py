@@ -83,12 +83,14 @@ load_whole(ModelConfig(model=sys.argv[1]), torch.device("cpu"), torch.float32)
 assert "torch._refs" in sys.modules
 empty_model(LlamaConfig.from_pretrained(sys.argv[1]), torch.float32)
 
-file = f"{transformers.__path__[0]}/models/__init__.py"
-read = import_utils.create_import_structure_from_path(file)
-import_utils.create_import_structure_from_path = None  # it is not read again
-found = import_utils.define_import_structure(file)
-assert found == import_utils.spread_import_structure(read)
+models = transformers.__path__[0] + "/models"
+read = import_utils.spread_import_structure(import_utils.create_import_structure_from_path(models))
+import_utils.create_import_structure_from_path = None  # they are not read again
+found = import_utils.define_import_structure(models + "/__init__.py")
+assert found == read
 assert "llama.modeling_llama" in found[frozenset({"torch"})]
+more = import_utils.define_import_structure(models, prefix="models")
+assert more == {a: {"models." + at: names for at, names in b.items()} for a, b in read.items()}
 """
 
 
