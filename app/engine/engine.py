@@ -97,9 +97,9 @@ class Engine:
             vocabulary, tokenizer, config, room=self.max_sequence_tokens, branching=runner.trees
         )
         self._sequences: dict[str, Sequence] = {}
-        self._unmasked = MaskWork[Sequence]()
+        self._unmasked = MaskWork()
         """Sequences that wait for a mask."""
-        self._unopened = MaskWork[Sequence]()
+        self._unopened = MaskWork()
         """Sequences whose forced openings are not known yet."""
         self._opens = False
         """Whether deferred work in this step is for an opening; alternates with masks."""

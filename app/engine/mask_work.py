@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable
 
-T = TypeVar("T")
+from app.engine.sequence import Sequence
 
 WORK_AT_ONCE = 1_000
 """Steps of work (see ``ConstraintState.mask``) that one answer may cost a step of the engine."""
@@ -21,44 +20,32 @@ _WORK_ALONE = 80_000
 """Limit of an answer that is the only one."""
 
 
-class MaskWork(Generic[T]):
-    """A queue of unfinished work. One entry continues in each step, so hard constraints delay the
-    others little, however many there are."""
+class MaskWork(dict[Sequence, None]):
+    """Sequences with unfinished work, in the order of their turns. One continues in each step, so
+    hard constraints delay the others little, however many there are."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[T, None] = {}
-        """In the order of their turns."""
-        self._next: T | None = None
+    _next: Sequence | None = None
 
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._waiting)
-
-    def __contains__(self, one: T) -> bool:
-        return one in self._waiting
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def begin_step(self, takes_part: Callable[[T], bool]) -> None:
+    def begin_step(self, takes_part: Callable[[Sequence], bool]) -> None:
         """Give the turn to the first one that takes part in the step."""
-        self._next = next(filter(takes_part, self._waiting), None)
+        self._next = next(filter(takes_part, self), None)
 
-    def work_for(self, one: T, answers: int) -> int:
+    def work_for(self, one: Sequence, answers: int) -> int:
         """Steps of work that ``one`` may cost in this step, with ``answers`` in the engine."""
         if answers == 1:
             return _WORK_ALONE
-        if one not in self._waiting:
+        if one not in self:
             return WORK_AT_ONCE
         if one != self._next:
             return 0
         return WORK_IN_TURN if answers <= _FEW else WORK_AT_ONCE
 
-    def postpone(self, one: T) -> None:
+    def postpone(self, one: Sequence) -> None:
         """Queue ``one``, whose work is unfinished; at the end if it had its turn."""
         if one == self._next:
-            self._waiting.pop(one, None)
-        self._waiting[one] = None
+            self.pop(one, None)
+        self[one] = None
 
-    def done(self, one: T) -> None:
+    def done(self, one: Sequence) -> None:
         """Stop waiting: the work of ``one`` is done."""
-        self._waiting.pop(one, None)
+        self.pop(one, None)

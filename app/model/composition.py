@@ -11,15 +11,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from app.core.errors import DeviceFailed, UnsupportedModel
+from app.core.gguf_file import open_gguf
+from app.core.model_name import is_gguf
 from app.core.progress import SILENCE, Progress
 from app.model.adapters.slots import make_slots
+from app.model.checkpoints.gptq_awq import METHODS
 from app.model.checkpoints.loading import read_config
-from app.model.checkpoints.stored_quantization import require_no_growth, weight_bytes
-from app.model.checkpoints.stored_weights import run_as_stored, stored_parameters
+from app.model.checkpoints.stored_quantization import (
+    require_no_growth,
+    stored_quantization,
+    weight_bytes,
+)
 from app.model.config import ModelConfig
 from app.model.cpu.kernels import panels
+from app.model.cpu.kernels.quantized_panels import QuantizedWeight
 from app.model.cpu.sampling import CpuSampler
 from app.model.cpu.weights import held_bytes
 from app.model.cuda.memory import CudaMemory, MemoryBudget
@@ -36,7 +44,11 @@ from app.model.device import (
 from app.model.forward import RaggedForward
 from app.model.kv_storage import CacheUse, allocate, allocate_groups, groups_within
 from app.model.layers.architecture import position_limit
-from app.model.layers.quantized import require_quantizable
+from app.model.layers.quantized import (
+    QuantizedEmbedding,
+    QuantizedLinear,
+    require_quantizable,
+)
 from app.model.loaded import LoadedModel, load
 from app.model.memory_profile import (
     REHEARSAL_BLOCKS,
@@ -121,7 +133,9 @@ def _load(
     by_loops = config.quantize is not None or run_as_stored(config, device)
     by_loops |= config.dtype == "auto" and _multiplies_by_loops(config, device)
     dtype = choose_dtype("bfloat16" if by_loops else config.dtype, device)
-    budget = _memory_budget(config, device)
+    budget = None
+    if device.type != "cpu":  # before the model is loaded
+        budget = MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
     with progress.stage("loading the model"):
         loaded = load(config, device, dtype, group, progress)
     model = loaded.model
@@ -268,13 +282,6 @@ def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampl
     return sampler
 
 
-def _memory_budget(config: ModelConfig, device: torch.device) -> MemoryBudget | None:
-    """None on the CPU. Made before the model is loaded."""
-    if device.type == "cpu":
-        return None
-    return MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
-
-
 def _rehearsed(
     budget: MemoryBudget,
     config: ModelConfig,
@@ -356,3 +363,44 @@ def _max_model_len(use: CacheUse, cache_tokens: int | None) -> int:
             "raise kv_cache_bytes or lower max_model_len"
         )
     return asked
+
+
+def run_as_stored(config: ModelConfig, device: torch.device) -> bool:
+    """Whether the model has such weights and they are not to be dequantised.
+
+    Raises ``UnsupportedModel``, with what to do, where they cannot run here.
+    """
+    if config.random_weights or config.dequantize:
+        return False
+    if is_gguf(config.model):
+        kind = "GGUF" if open_gguf(config.model).is_quantized else None
+    else:
+        stored = stored_quantization(read_config(config.model))
+        kind = stored["quant_method"] if device.type == "cpu" and stored is not None else None
+        kind = kind if kind in METHODS else None
+    if kind is None:
+        return False
+    problem = ""
+    if device.type != "cpu":
+        problem = "run only on the CPU; set LEAPJSON_DEVICE to cpu, serve safetensors,"
+    elif config.dtype not in ("auto", "bfloat16"):
+        problem = (
+            f"need bfloat16 activations, but dtype is {config.dtype}; set LEAPJSON_DTYPE to auto"
+        )
+    elif lacking := panels.missing():
+        problem = f"need AVX2 and Linux; missing: {', '.join(lacking)}. Serve another"
+    elif not config.pack_linears:
+        problem = "need pack_linears"
+    if problem:
+        way_out = " or set LEAPJSON_DEQUANTIZE" if kind == "GGUF" else ""
+        raise UnsupportedModel(f"{config.model}: quantised weights of {kind} {problem}{way_out}")
+    return True
+
+
+def stored_parameters(model: nn.Module) -> int:
+    """Number of quantised weights; those that two modules share count once."""
+    held: dict[int, QuantizedWeight] = {}
+    for module in model.modules():
+        if isinstance(module, QuantizedLinear | QuantizedEmbedding):
+            held[id(module.stored.codes)] = module.stored
+    return sum(weight.outputs * weight.inputs for weight in held.values())

@@ -46,7 +46,7 @@ NOT_UNIQUE = ("not", "uniqueItems")
 VERBATIM = "x-verbatim"
 """Extension: the string is a quote from the prompt. See ``verbatim_source``."""
 GRAMMAR = "x-grammar"
-"""Extension: the string is a text of a grammar. See ``string_grammars``."""
+"""Extension: the string is a text of a grammar. See ``strings``."""
 SOME_MEMBER = ("some", "member")
 """The object has a member as this ``shapes.SomeMember`` describes."""
 CASES = ("some", "case")

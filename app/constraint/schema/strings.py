@@ -6,10 +6,12 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from typing import Any
 
 from app.constraint.cached_method import cached_method
 from app.constraint.formats import loose_format, strict_format
-from app.constraint.grammar.lowering import as_it_stands
+from app.constraint.grammar.lowering import Spelling, as_it_stands, lower
+from app.constraint.grammar.rules import parse as parse_grammar
 from app.constraint.json.text import JsonText
 from app.constraint.language.codepoints import CHARACTERS, utf8
 from app.constraint.language.derivatives import Derivatives
@@ -30,8 +32,7 @@ from app.constraint.schema.keywords import (
     counts,
     verbatim_source,
 )
-from app.constraint.schema.string_grammars import StringGrammars
-from app.core.errors import ConstraintTooComplex, UnsupportedSchema
+from app.core.errors import ConstraintError, ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 from app.core.verbatim import Hole, Source
 
 _COMPARISON_WORK = 200_000
@@ -82,6 +83,62 @@ class _Restrictions:
         return [*map(reading.search, self.not_patterns), *map(reading.whole, self.not_wholes)]
 
 
+class _Grammars:
+    """Lowers grammars of strings into the pool of ``text``, a character in one spelling each.
+
+    ``x-grammar`` is a grammar's text in GBNF or Lark's notation, distinguished as ``Grammar`` does,
+    or ``{"syntax": "lark" | "gbnf" | "regex", "definition": text}``. A regular expression matches
+    from end to end.
+    """
+
+    def __init__(self, text: JsonText, spelling: Spelling | None = None) -> None:
+        """``spelling``: bytes of the characters; None: as in strings of ``text``."""
+        self._text = text
+        self._spelling = spelling or Spelling(
+            characters=text.spell, text=lambda written: text.spelled(written.decode())
+        )
+
+    @cached_method
+    def content(self, node: Node) -> Expression | None:
+        """The text between the quotes; None if ``node`` has no grammar.
+
+        Raises ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or
+        ``ConstraintTooComplex``.
+        """
+        asked = node.schema.get(GRAMMAR)
+        if asked is None:
+            return None
+        pointer = node.pointer_to(GRAMMAR)
+        if self._text.levels:
+            reason = "not supported beside unlisted items that must be unique (uniqueItems)"
+            raise UnsupportedSchema(GRAMMAR, pointer, reason)
+        if isinstance(asked, str):
+            asked = {"syntax": "auto", "definition": asked}
+        try:
+            return self._lowered(asked["syntax"], asked["definition"], pointer)
+        except (InvalidSchema, UnsupportedSchema) as error:
+            if error.pointer == pointer:
+                raise
+            reason = f"{error.pointer}: {error.reason.rstrip()}"
+            if isinstance(error, InvalidSchema):
+                refused: ConstraintError = InvalidSchema(reason, pointer=pointer)
+            else:
+                refused = UnsupportedSchema(GRAMMAR, pointer, reason)
+            raise refused.at(line=error.line, column=error.column) from None
+
+    def _lowered(self, syntax: str, definition: str, pointer: str) -> Expression:
+        pool, limits = self._text.pool, self._text.limits
+        if syntax == "regex":
+            tree = parse_keyword(definition, limits, GRAMMAR, pointer)
+            return Lowering(pool, self._spelling.characters).whole(tree)
+
+        def inline_json(schema: Any) -> Expression:
+            raise UnsupportedSchema(GRAMMAR, pointer, "%json stands for a value, not for a string")
+
+        rules = parse_grammar(definition, syntax, limits)
+        return lower(pool, rules, limits, inline_json, self._spelling)
+
+
 class Strings:
     """Builds the strings that a set of subschemas admits, and checks single ones.
 
@@ -97,7 +154,7 @@ class Strings:
         self._freely = Lowering(pool, text.spell_freely)
         self._once = Lowering(pool, text.spell)
         self._raw = Lowering(pool, lambda members: utf8(pool, members))
-        self._grammars = StringGrammars(text)
+        self._grammars = _Grammars(text)
         self._parsed: dict[str, syntax.Node] = {}
         self._met: Node | None = None
 
@@ -136,7 +193,7 @@ class Strings:
         """The strings that satisfy ``nodes`` as they are, in UTF-8, but those ``excluded``."""
         text = None
         if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(NOT_BESIDE_GRAMMAR):
-            text = StringGrammars(self._text, as_it_stands(self._pool)).content(nodes[0])
+            text = _Grammars(self._text, as_it_stands(self._pool)).content(nodes[0])
             if text is not None and not self._pool.regular[text]:
                 reason = "recursive grammars are not supported in strings without quotes"
                 raise UnsupportedSchema(GRAMMAR, nodes[0].pointer_to(GRAMMAR), reason)

@@ -153,7 +153,7 @@ def test_a_processor_without_the_instructions_is_told_what_to_do(
 
 
 def test_on_a_gpu_quantised_gguf_is_refused(tmp_path: Path) -> None:
-    from app.model.checkpoints.stored_weights import run_as_stored
+    from app.model.composition import run_as_stored
 
     path = write_gguf(tmp_path / "m.gguf", tiny_model("llama"), all_as(Kind.Q4_0))
     with pytest.raises(UnsupportedModel, match=r"GGUF run only on the CPU"):
