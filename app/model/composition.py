@@ -133,9 +133,7 @@ def _load(
     by_loops = config.quantize is not None or run_as_stored(config, device)
     by_loops |= config.dtype == "auto" and _multiplies_by_loops(config, device)
     dtype = choose_dtype("bfloat16" if by_loops else config.dtype, device)
-    budget = None
-    if device.type != "cpu":  # before the model is loaded
-        budget = MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
+    budget = _memory_budget(config, device)
     with progress.stage("loading the model"):
         loaded = load(config, device, dtype, group, progress)
     model = loaded.model
@@ -280,6 +278,13 @@ def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampl
         sampler = DeviceSampler(vocab_size, device)
     sampler.warm_up(dtype)
     return sampler
+
+
+def _memory_budget(config: ModelConfig, device: torch.device) -> MemoryBudget | None:
+    """None on the CPU. Made before the model is loaded."""
+    if device.type == "cpu":
+        return None
+    return MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
 
 
 def _rehearsed(
