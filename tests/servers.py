@@ -26,6 +26,8 @@ _FORKS.set_forkserver_preload(["tests.imported"])
 
 def share() -> None:
     """Start the fork server now, so that this process and its forks share it."""
+    _ENVIRONMENT.clear()
+    _ENVIRONMENT.update(_others(os.environ))
     # Servers that tests kill leave semaphores behind, of which the tracker warns.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     resource_tracker.ensure_running()
