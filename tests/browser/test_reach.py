@@ -56,8 +56,14 @@ new PerformanceObserver((list) => {
 """
 
 
+AT_REST = """() => document.getAnimations().every(
+    each => each.playState !== "running" || each.effect.getTiming().iterations === Infinity
+)"""
+
+
 def assert_no_violations(page: Page, where: str, within: str | None = None) -> None:
     """``within``: a selector; the rest of the page is not examined."""
+    page.wait_for_function(AT_REST)  # colours that fade in have too little contrast for a while
     results = AXE.run(page, within)
     found = [
         f"{each['id']}: {node['target']} {node['failureSummary']}"
