@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from app.core.kernels import has
+from app.core.kernels import runs_here
 from app.core.progress import SILENCE, Progress
 from app.model.adapters.slots import AdapterSlots, fill_slots
 from app.model.config import ModelConfig
@@ -149,8 +149,8 @@ def _fuse_or_pack(
             if amx_from[1]:
                 products += f"; AMX from {amx_from[1]} rows"
             products += f"; {trial}"
-        if has("amx-tile") and amx.missing():
-            products += f"; no AMX: {amx.missing()}"
+        if runs_here("amx") and (reason := amx.missing()):
+            products += f"; no AMX: {reason}"
     if own:
         layers = adapters is None
         packed = fuse(model, route, loaded.recurrent, layers=layers, amx_from=amx_from)

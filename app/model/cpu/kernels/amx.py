@@ -20,7 +20,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from app.core.kernels import AMX, has
+from app.core.kernels import AMX, has, runs_here
 from app.model.cpu.kernels.compiled import address_of
 from app.model.cpu.kernels.llvm import (
     I8,
@@ -53,7 +53,8 @@ _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 def missing() -> str:
     """Why there are no products by tiles here, which a forked process tries; empty if there are."""
     if lacking := [feature for feature in AMX if not has(feature)]:
-        return f"this processor has no {', '.join(lacking)}"
+        lacks = "the loops were compiled without" if runs_here("amx") else "this processor has no"
+        return f"{lacks} {', '.join(lacking)}"
     if ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA):
         return "the system does not permit AMX (arch_prctl)"
     multiply = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)(entry())
