@@ -70,7 +70,7 @@ def test_amx_is_used_only_where_a_trial_of_it_passes(monkeypatch: pytest.MonkeyP
         (True, "the loops were compiled without"),
     ):
         monkeypatch.setattr(amx, "runs_here", lambda _, runs=runs: runs)
-        assert missing() == f"{problem} amx-tile, amx-bf16, amx-int8"
+        assert missing() == f"{lacks} amx-tile, amx-bf16, amx-int8"
     monkeypatch.setattr(amx, "has", lambda _: True)
     monkeypatch.setattr(amx, "_ARCH_PRCTL", 1 << 20)  # no system call
     assert missing() == "the system does not permit AMX (arch_prctl)"
