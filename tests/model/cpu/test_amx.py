@@ -65,12 +65,10 @@ def test_rounded_rows_have_the_bits_of_the_other_loops(kind: PanelKind, rounds: 
 def test_amx_is_used_only_where_a_trial_of_it_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = amx.missing.__wrapped__
     monkeypatch.setattr(amx, "has", lambda _: False)
-    for runs, problem in (
-        (False, "this processor has no"),
-        (True, "the loops were compiled without"),
-    ):
+    lacks = {False: "this processor has no", True: "the loops were compiled without"}
+    for runs, problem in lacks.items():
         monkeypatch.setattr(amx, "runs_here", lambda _, runs=runs: runs)
-        assert missing() == f"{lacks} amx-tile, amx-bf16, amx-int8"
+        assert missing() == f"{problem} amx-tile, amx-bf16, amx-int8"
     monkeypatch.setattr(amx, "has", lambda _: True)
     monkeypatch.setattr(amx, "_ARCH_PRCTL", 1 << 20)  # no system call
     assert missing() == "the system does not permit AMX (arch_prctl)"
