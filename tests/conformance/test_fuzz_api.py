@@ -19,7 +19,7 @@ async def test_answers_to_made_up_requests_are_as_documented() -> None:
     bench = Bench()
     app = application(bench)
     async with bench.running(), listening(app) as url:
-        findings = await asyncio.to_thread(fuzz, url, app.openapi(), examples=many(150))
+        findings = await asyncio.to_thread(fuzz, url, app.openapi(), examples=many(150, 12))
     assert not findings.failures, report(findings)
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/schemas"):
         assert findings.answers[f"POST {path}", 200], report(findings)

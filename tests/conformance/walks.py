@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app import text
 from app.constraint import Compiler, JsonSchema
 from app.constraint.automaton.automaton import START
 from app.constraint.constraint import AutomatonState, CompiledConstraint
@@ -197,7 +198,8 @@ class _Task:
 
 
 @lru_cache(maxsize=3)
-def _tools(name: str) -> tuple[Vocabulary, Compiler, BruteForce]:
+def instruments(name: str) -> tuple[text.Vocabulary, Compiler, BruteForce]:
+    """For the tokenizer with this name."""
     vocabulary = tokenizer(name).vocabulary
     return vocabulary, Compiler(vocabulary), BruteForce(vocabulary)
 
@@ -211,7 +213,7 @@ def _alarm(*_: Any) -> None:
 
 
 def _run(task: _Task) -> Report:
-    vocabulary, compiler, check = _tools(task.tokenizer)
+    vocabulary, compiler, check = instruments(task.tokenizer)
     signal.signal(signal.SIGALRM, _alarm)
     signal.alarm(task.seconds)
     try:
@@ -247,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for place in count()
     )
     for name in names:
-        _tools(name)  # before the workers are forked
+        instruments(name)  # before the workers are forked
     total, start = Report(), time.monotonic()
     with multiprocessing.get_context("fork").Pool(options.workers) as pool:
         while total.counts["walks"] < options.count:

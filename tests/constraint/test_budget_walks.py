@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 
 import jsonschema
 import numpy as np
@@ -13,8 +14,7 @@ from app.constraint import Compiler
 from app.core.errors import DrawAgain
 from app.core.specs import JsonSchema
 from app.text import Vocabulary
-from tests.conformance.tokenizers import tokenizer
-from tests.conformance.walks import BruteForce, Report, walks
+from tests.conformance.walks import BruteForce, Report, instruments, walks
 from tests.e2e.schemas import random_schema
 from tests.wide import many
 from tools import datasets
@@ -26,15 +26,16 @@ PIECES = [
 ]  # fmt: skip
 
 
-def small_vocabulary() -> Vocabulary:
+@cache
+def small() -> tuple[Vocabulary, Compiler, BruteForce]:
     """All single bytes, tokens that cross the borders of JSON syntax, one end of sequence."""
     singles = [bytes([byte]) for byte in range(256)]
-    return Vocabulary([*singles, *PIECES, None], eos_ids=[256 + len(PIECES)])
+    vocabulary = Vocabulary([*singles, *PIECES, None], eos_ids=[256 + len(PIECES)])
+    return vocabulary, Compiler(vocabulary), BruteForce(vocabulary)
 
 
 def test_every_walk_over_random_schemas_ends_valid_within_its_budget() -> None:
-    vocabulary = small_vocabulary()
-    compiler, check = Compiler(vocabulary), BruteForce(vocabulary)
+    vocabulary, compiler, check = small()
     total = Report()
     seeds = many(30, 3)
     for seed in range(seeds):
@@ -92,8 +93,8 @@ UNIQUE_PARTS = {
 @pytest.mark.parametrize("tokens", ["small", "gpt2"])
 def test_the_number_of_tokens_needed_is_a_sufficient_budget(name: str, tokens: str) -> None:
     schema = UNIQUE_PARTS[name]
-    vocabulary = small_vocabulary() if tokens == "small" else tokenizer("gpt2").vocabulary
-    constraint = Compiler(vocabulary).compile(JsonSchema(schema))
+    vocabulary, compiler, _ = small() if tokens == "small" else instruments(tokens)
+    constraint = compiler.compile(JsonSchema(schema))
     needed = constraint.start().shortest_tokens(3)
     state, dice = constraint.start(), random.Random(1)
     assert needed > 3
@@ -120,7 +121,7 @@ def test_the_number_of_tokens_needed_is_a_sufficient_budget(name: str, tokens: s
 def test_the_budget_reported_for_a_very_long_answer_is_sufficient() -> None:
     for size in (70_000, 400_000):
         schema = JsonSchema({"type": "string", "minLength": size})
-        start = Compiler(small_vocabulary()).compile(schema).start()
+        start = small()[1].compile(schema).start()
         assert start.shortest_tokens(100) == size + 2
         assert start.shortest_tokens(size + 2) <= size + 2
 
@@ -128,11 +129,10 @@ def test_the_budget_reported_for_a_very_long_answer_is_sufficient() -> None:
 @pytest.mark.parametrize("name", datasets.tokenizers())
 def test_walks_over_maskbench_end_valid_within_their_budget(name: str) -> None:
     cases = datasets.maskbench(count=12, seed=len(name))
-    vocabulary = tokenizer(name).vocabulary
-    compiler, check = Compiler(vocabulary), BruteForce(vocabulary)
+    vocabulary, compiler, check = instruments(name)
     total = Report()
     for seed, case in enumerate(cases):
         total.add(walks(vocabulary, compiler, case["schema"], seed, times=2, check=check))
-        total.add(walks(vocabulary, compiler, case["schema"], seed + 100, times=6))
+        total.add(walks(vocabulary, compiler, case["schema"], seed + 100, times=many(6, 2)))
     assert total.failures == []
     assert total.counts["masks compared"] >= 9

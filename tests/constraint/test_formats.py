@@ -182,7 +182,7 @@ def test_unknown_formats_are_annotations(name: str) -> None:
 
 def test_random_regular_expressions_compile() -> None:
     walker, rng = of_format("regex"), random.Random(5)
-    for _ in range(300):
+    for _ in range(many(300, 4)):
         re.compile(json.loads(walker.sample(rng, rng.randrange(60))))
 
 

@@ -18,6 +18,7 @@ from app.core.constraint import ConstraintSpec, Mask
 from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
 from app.core.json_scan import JsonScan, Place
 from app.text import Vocabulary
+from tests.conformance.walks import instruments
 from tests.wide import many
 from tools import datasets
 
@@ -36,22 +37,8 @@ PERSON: dict[str, Any] = {
 }
 
 WORDS = [
-    "a",
-    "ab",
-    "al",
-    "alpha",
-    "bet",
-    "beta",
-    "é",
-    "name",
-    "names",
-    "12",
-    "x",
-    "y",
-    "zz",
-    "null",
-    12,
-]
+    "a", "ab", "al", "alpha", "bet", "beta", "é", "name", "names", "12", "x", "y", "zz", "null", 12,
+]  # fmt: skip
 
 LISTS: dict[str, Any] = {
     "type": "object",
@@ -192,7 +179,7 @@ def test_masks_equal_brute_force_along_random_walks(
     def check(state: AutomatonState) -> None:
         assert tokens_of(state.mask()) == brute_force(state, vocabulary)
 
-    for seed in range(12):
+    for seed in range(many(12, 3)):
         start = constraint.start()
         random_walk(
             start, vocabulary, random.Random(seed), start.shortest_tokens() + 5 * seed, check
@@ -205,13 +192,14 @@ def test_every_walk_ends_whole_within_any_budget_that_suffices(
 ) -> None:
     vocabulary = small_vocabulary()
     constraint = compiler.compile(spec)
-    for seed in range(60):
+    validator = jsonschema.Draft202012Validator(getattr(spec, "schema", True))
+    for seed in range(many(60, 4)):
         rng = random.Random(seed)
         start = constraint.start()
         budget = start.shortest_tokens() + rng.randrange(0, 40)
         answer = random_walk(start, vocabulary, rng, budget)
         if isinstance(spec, JsonSchema):
-            jsonschema.validate(json.loads(answer), spec.schema)
+            validator.validate(json.loads(answer))
         check = constraint.start()
         check.accept_bytes(answer)
         assert check.is_complete
@@ -219,14 +207,14 @@ def test_every_walk_ends_whole_within_any_budget_that_suffices(
 
 @pytest.mark.parametrize("name", datasets.tokenizers())
 def test_masks_equal_brute_force_on_real_vocabularies(name: str) -> None:
-    content = json.loads(datasets.tokenizer_json(datasets.tokenizers()[name]))
-    vocabulary = Vocabulary.from_json(content, eos_ids=[content["added_tokens"][0]["id"]])
-    constraint = Compiler(vocabulary).compile(JsonSchema(PERSON))
-    rng = random.Random(name)
+    vocabulary, compiler, oracle = instruments(name)
+    constraint, rng = compiler.compile(JsonSchema(PERSON)), random.Random(name)
+    automaton = constraint.automaton
 
     def check(state: AutomatonState) -> None:
         if rng.random() < 0.12:
-            assert tokens_of(state.mask()) == brute_force(state, vocabulary)
+            expected = oracle.tokens(automaton.derivatives, automaton.expression(state.state_id))
+            assert set(tokens_of(state.mask())) == expected
 
     for seed in range(many(4)):
         random_walk(constraint.start(), vocabulary, random.Random(seed), 60, check)
@@ -306,7 +294,7 @@ def test_masks_in_keys_of_open_objects_equal_brute_force(compiler: Compiler) -> 
 def test_budgets_are_kept_in_keys_of_open_objects(compiler: Compiler) -> None:
     vocabulary = small_vocabulary()
     constraint = compiler.compile(JsonSchema(OPEN))
-    for seed in range(60):
+    for seed in range(many(60, 2)):
         rng = random.Random(seed)
         start = constraint.start()
         answer = random_walk(start, vocabulary, rng, start.shortest_tokens() + seed % 30)
@@ -318,7 +306,7 @@ CATASTROPHES: Sequence[Any] = [
     {
         "allOf": [
             {"type": "string"},
-            *({"pattern": f"{c}.{{{ord(c) - 94}}}"} for c in "abcdefghijkl"),
+            *({"pattern": f"{c}.{{{ord(c) - 94}}}"} for c in "abcdefgh"),
         ]
     },
     {"type": "string", "pattern": "^(.*a.{12}b.*|.*c.{13}d.*)$"},

@@ -76,7 +76,7 @@ def beside_looks(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     st.recursive(PATTERNS | BESIDE, beside_looks, max_leaves=6),
     st.lists(TEXTS, max_size=12),
 )
-@settings(max_examples=many(400))
+@settings(max_examples=many(400, 16))
 def test_look_around_agrees_with_re_search(pattern: str, texts: list[str]) -> None:
     try:
         walker = Walker.of(JsonSchema({"type": ["string", "null"], "pattern": pattern}))

@@ -385,7 +385,7 @@ def test_values_that_any_validator_rejects_are_rejected(value: Any, schema: dict
 
 
 def test_a_condition_for_each_of_many_tags_is_no_product_of_them() -> None:
-    tags = [f"k{number}" for number in range(40)]
+    tags = [f"k{number}" for number in range(24)]
     schema = {
         "type": "object",
         "properties": {"t": {"enum": tags}},
@@ -436,7 +436,7 @@ def test_conditions_of_twenty_flags_are_no_product_of_them(
     for steps in (0, 20, 100, 300, 500):
         validator.validate(json.loads(walker.sample(rng, steps)))
     kept = {True: 0, False: 0}
-    for _ in range(many(60, 3)):
+    for _ in range(many(60, 4)):
         likely = rng.random()
         value = {
             name: (rng.random() < 0.5 if name in flags else "x")
@@ -464,8 +464,8 @@ REASONS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
 def test_alternatives_that_overlap_do_not_multiply_within_an_answer(asked: str) -> None:
     """Whether a flag is set or not, both of its alternatives may hold."""
     reason, ways = REASONS[asked]
-    flags = [f"has{n}" for n in range(20)]
-    others = [f"{word}{n}" for word in ("why", "who") for n in range(20)]
+    flags = [f"has{n}" for n in range(12)]
+    others = [f"{word}{n}" for word in ("why", "who") for n in range(12)]
     schema = {
         "type": "object",
         "properties": {
@@ -489,9 +489,9 @@ def test_alternatives_that_overlap_do_not_multiply_within_an_answer(asked: str) 
     rng = random.Random(3)
     for likely in (0.0, 0.5, 1.0):
         value: dict[str, Any] = {flag: rng.random() < likely for flag in flags}
-        value |= {f"why{n}": reason for n in range(20) if value[f"has{n}"] and n != 7}
+        value |= {f"why{n}": reason for n in range(12) if value[f"has{n}"] and n != 7}
         value |= {"who7": reason} if value["has7"] and asked == "one of two" else {}
-        walker.derivatives.allow(500_000)
+        walker.derivatives.allow(50_000)
         assert walker.accepts_value(value) is validator.is_valid(value)
         value = {name: value.get(name, reason) for name in [*flags, *others]}
         assert walker.accepts_value(value)
@@ -522,10 +522,13 @@ def test_items_differ_in_a_list_that_alternatives_constrain() -> None:
         validator.validate(json.loads(walker.sample(random.Random(seed), 60)))
 
 
-def test_alternatives_that_are_too_entangled_are_refused_when_they_are_compiled() -> None:
-    """Their lengths would take thousands of combinations to compute, also during an answer."""
+def test_alternatives_that_are_too_entangled_are_refused_when_they_are_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their lengths would take many combinations to compute, also during an answer."""
+    monkeypatch.setattr("app.constraint.language.cases._MOST_COMBINATIONS", 30)
     rng = random.Random(0)
-    names = [f"q{n}" for n in range(28)]
+    names = [f"q{n}" for n in range(12)]
     values = {name: ["a", "b", "c" * (3 + n), "d" * (9 + 2 * n)] for n, name in enumerate(names)}
     slots = [name for name in names for _ in range(3)]
     groups: list[list[str]] = [[]]
@@ -562,7 +565,7 @@ def test_alternatives_that_are_too_entangled_are_refused_when_they_are_compiled(
     assert compile_program(spec).relaxed
 
 
-@pytest.mark.parametrize("seed", range(many(400, 16)))
+@pytest.mark.parametrize("seed", range(many(400, 30)))
 def test_alternatives_kept_apart_say_what_jsonschema_says(seed: int) -> None:
     """Alternatives that overlap in various ways; every object of four names and three values."""
     rng = random.Random(seed)
@@ -575,14 +578,14 @@ def test_alternatives_kept_apart_say_what_jsonschema_says(seed: int) -> None:
         for values in product([1, 2, "x"], repeat=size)
     ]
     objects += [{**value, "e": 1} for value in objects[:40]]
-    valid = [value for value in objects if validator.is_valid(value)]
+    valid = [validator.is_valid(value) for value in objects]
     try:
         walker = Walker.of(JsonSchema(schema))
     except UnsatisfiableSchema:
-        assert not valid
+        assert not any(valid)
         return
-    for value in objects:
-        assert walker.accepts_in_some_order(value) is validator.is_valid(value), (schema, value)
+    for value, is_valid in zip(objects, valid, strict=True):
+        assert walker.accepts_in_some_order(value) is is_valid, (schema, value)
     shortest = walker.derivatives.shortest(walker.root)
     assert len(shortest) == walker.derivatives.length(walker.root)
     validator.validate(json.loads(shortest))
@@ -711,7 +714,8 @@ def test_listed_items_that_differ_beside_contains_are_exact(contains: dict[str, 
     listed = ["a", "b", "c", 1]
     schema = {"type": "array", "items": {"enum": listed}, "uniqueItems": True, **contains}
     validator = jsonschema.Draft202012Validator(schema)
-    values = [list(v) for size in range(6) for v in product(listed, repeat=size)]
+    values = [list(v) for size in range(5) for v in product(listed, repeat=size)]
+    values.append([*listed, "a"])
     if not any(map(validator.is_valid, values)):
         with pytest.raises(UnsatisfiableSchema):
             compile_program(JsonSchema(schema))

@@ -128,7 +128,7 @@ def is_float_of_multiple(text: str, facts: Facts) -> bool:
 def test_random_numbers_satisfy_all_facts_however_they_are_read(facts: Facts) -> None:
     rng = random.Random(1)
     walker = walk(facts)
-    for _ in range(150):
+    for _ in range(many(150, 4)):
         text = walker.sample(rng, steps=rng.choice([0, 6, 25, 60])).decode()
         assert holds(text, facts), text
         assert admit_number(nodes(facts), json.loads(text)), text
@@ -141,7 +141,7 @@ def test_random_numbers_satisfy_all_facts_however_they_are_read(facts: Facts) ->
     st.integers(0, 3000),
     st.booleans(),
 )
-@settings(max_examples=80)
+@settings(max_examples=many(80, 4))
 def test_remainders_are_followed_over_every_range(
     places: int, step: int, first: int, size: int, divisible: bool
 ) -> None:
@@ -198,7 +198,7 @@ def test_multiples_of_decimals_are_exact_both_ways(
     st.decimals(-60, 60, places=1).map(float),
     st.decimals(-60, 60, places=3),
 )
-@settings(max_examples=many(300))
+@settings(max_examples=many(300, 16))
 def test_negated_facts_are_exact_on_decimals_of_a_few_places(
     factor: float, fractions_only: bool, listed: list[float], low: float, value: Decimal
 ) -> None:
@@ -376,7 +376,7 @@ def test_the_number_of_digits_without_a_bound_is_configurable() -> None:
 @given(
     st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([None, 0, 1, -1, 1e-4, 5e16])
 )
-@settings(max_examples=many(300))
+@settings(max_examples=many(300, 16))
 def test_bounded_numbers_with_exponents_are_in_range(value: float, bound: float | None) -> None:
     text = json.dumps(value)
     for facts in (

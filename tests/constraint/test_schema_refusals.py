@@ -173,10 +173,10 @@ def test_enum_tells_true_from_one_and_takes_duplicates() -> None:
 
 
 def test_a_large_enum_is_built() -> None:
-    schema = {"type": "string", "enum": [f"value-{index}" for index in range(100_000)]}
+    schema = {"type": "string", "enum": [f"value-{index}" for index in range(20_000)]}
     walker = built({"allOf": [schema, schema]})
-    assert walker.accepts('"value-99999"')
-    assert not walker.accepts('"value-100000"')
+    assert walker.accepts('"value-19999"')
+    assert not walker.accepts('"value-20000"')
 
 
 def nested(depth: int) -> Any:

@@ -49,7 +49,7 @@ def test_a_program_comes_back_as_it_was(spec: ConstraintSpec) -> None:
 def test_masks_along_random_answers_are_those_of_the_program_itself() -> None:
     compiler = Compiler(ByteVocabulary())
     rng, steps = random.Random(5), 0
-    for seed in range(many(60, 3)):
+    for seed in range(many(60, 4)):
         spec = JsonSchema(random_schema(random.Random(seed)), relax=True)
         try:
             program, data = compile_and_dump(spec, compiler.limits)
@@ -63,7 +63,7 @@ def test_masks_along_random_answers_are_those_of_the_program_itself() -> None:
             first.accept_bytes(bytes([byte]))
             second.accept_bytes(bytes([byte]))
             steps += 1
-    assert steps > many(500, 3)
+    assert steps > many(500, 4)
 
 
 def test_a_program_that_is_too_large_to_be_sent_twice_is_not_dumped(

@@ -23,6 +23,7 @@ from app.core.errors import (
 )
 from app.core.specs import Grammar, JsonSchema
 from tests.fakes import ByteVocabulary
+from tests.wide import many
 
 INDEX = VocabularyIndex(ByteVocabulary())
 
@@ -73,12 +74,12 @@ def test_a_string_is_in_the_language_where_its_text_is_in_the_grammar(
 ) -> None:
     plain, inside = compiled(Grammar(grammar)), compiled(JsonSchema(string(grammar)))
     draw, admitted = random.Random(7), 0
-    for _ in range(4_000):
+    for _ in range(many(4_000, 4)):
         text = "".join(draw.choices(letters, k=draw.randint(0, 6)))
         expected = admits(plain, text)
         admitted += expected
         assert admits(inside, json.dumps(text, ensure_ascii=False)) == expected, text
-    assert admitted > 40
+    assert admitted > many(40, 4)
 
 
 def test_what_is_forced_inside_a_grammar_is_a_leap() -> None:

@@ -188,9 +188,9 @@ def test_a_narrow_window_over_a_long_document_is_exact() -> None:
     ("text", "more", "pieces", "others"),
     [
         # '!' sorts before 'a': the first positions begin pieces that are too short.
-        ("a" * 2000 + "!", {"minLength": 1996}, [1996, 2000], [1995, 2001]),
-        ("a" * 2000 + "b", {"pattern": "^(a{5}|a{60}b)$"}, [5], [4, 6, 60]),
-        ("a" * 2000 + "b", {"maxLength": 700, "minLength": 650}, [650, 700], [649, 701]),
+        ("a" * 600 + "!", {"minLength": 596}, [596, 600], [595, 601]),
+        ("a" * 600 + "b", {"pattern": "^(a{5}|a{60}b)$"}, [5], [4, 6, 60]),
+        ("a" * 900 + "b", {"maxLength": 400, "minLength": 350}, [350, 400], [349, 401]),
     ],
 )
 def test_live_positions_are_found_among_hundreds_of_dead_ones(

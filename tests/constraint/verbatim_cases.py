@@ -30,22 +30,8 @@ from app.core.specs import JsonSchema
 from tests.fakes import ByteVocabulary, FiniteConstraint
 
 _LETTERS = [
-    "a",
-    "b",
-    "é",
-    "日",
-    "😀",
-    '"',
-    "\\",
-    "\n",
-    "\x1f",
-    " ",
-    ".",
-    "_",
-    "ab ",
-    "the cat",
-    "\u0301",
-]
+    "a", "b", "é", "日", "😀", '"', "\\", "\n", "\x1f", " ", ".", "_", "ab ", "the cat", "\u0301",
+]  # fmt: skip
 _PATTERNS = ["a", "^a", r"b$", "^[a-z ]+$", '[\n"]', "^[a-z日]{2,5}$", "é|日"]
 _TOKENS = [b'", "', b'"}', b' "', b"\\n", b"\\u00", b'""', b"\xf0\x9f", b'"]', b'["']
 
