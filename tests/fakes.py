@@ -8,9 +8,11 @@ wrong cache gives wrong answers.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -142,6 +144,7 @@ class FiniteConstraint:
         self._tight = tight
         self._candidates: dict[bytes, tuple[bytes, ...]] = {}
         self._covers: dict[bytes, int] = {b"": 0}
+        self._after = cache(self._needed_after)
         self._masks: dict[tuple[bytes, int | None], Mask] = {}
 
     def start(self) -> FiniteState:
@@ -172,9 +175,9 @@ class FiniteConstraint:
 
     def candidates(self, prefix: bytes) -> tuple[bytes, ...]:
         if prefix not in self._candidates:
-            self._candidates[prefix] = tuple(
-                answer for answer in self.answers if answer.startswith(prefix)
-            )
+            ends = prefix, prefix + b"\xff"  # a byte that no answer has
+            begin, end = (bisect_left(self.answers, each) for each in ends)
+            self._candidates[prefix] = self.answers[begin:end]
         return self._candidates[prefix]
 
     def shortest(self, prefix: bytes) -> int:
@@ -191,14 +194,18 @@ class FiniteConstraint:
             )
         return self._covers[text]
 
+    def _needed_after(self, prefix: bytes) -> list[tuple[int, int]]:
+        """The tokens that may follow ``prefix``, and how many each needs after it."""
+        pieces = self.vocabulary.ids.items()
+        after = [(token, prefix + piece) for piece, token in pieces]
+        return [(token, self.shortest(text)) for token, text in after if self.candidates(text)]
+
     def mask(self, prefix: bytes, budget: int | None) -> Mask:
         key = (prefix, budget)
         if key not in self._masks:
             bits = np.zeros(-(-self.vocabulary.size // 32) * 32, dtype=bool)
-            for piece, token in self.vocabulary.ids.items():
-                after = prefix + piece
-                if self.candidates(after):
-                    bits[token] = budget is None or self.shortest(after) <= budget - 1
+            for token, needed in self._after(prefix):
+                bits[token] = budget is None or needed <= budget - 1
             bits[self.vocabulary.eos] = prefix in self.answers
             mask = np.packbits(bits, bitorder="little").view(np.uint32).copy()
             mask.flags.writeable = False
@@ -223,16 +230,12 @@ class FiniteState:
         for byte in self._text:
             scan.push(byte)
 
-        def goes_on(piece: bytes) -> bool:
-            return b'"' not in piece if scan.place is Place.STRING else piece[0] not in b"]}"
-
-        going_on = [
-            token for piece, token in self._constraint.vocabulary.ids.items() if goes_on(piece)
-        ]
+        going_on = _going_on(self._constraint.vocabulary, scan.place is Place.STRING)
         left, before = (
-            [each[token >> 5] >> (token & 31) & 1 for token in going_on] for each in (mask, plain)
+            np.unpackbits(each.view(np.uint8), bitorder="little")[going_on].any()
+            for each in (mask, plain)
         )
-        return any(before) and not any(left)
+        return bool(before and not left)
 
     def prepare(self, *, work: int) -> None:
         pass
@@ -297,7 +300,22 @@ class FiniteState:
         return FiniteState(self._constraint, self._text)
 
 
+@cache
+def _going_on(vocabulary: ByteVocabulary, in_string: bool) -> list[int]:
+    """Tokens that do not close a string, or else an array or object."""
+    pieces = vocabulary.ids.items()
+    if in_string:
+        return [token for piece, token in pieces if b'"' not in piece]
+    return [token for piece, token in pieces if piece[0] not in b"]}"]
+
+
 Logits = NDArray[np.float64]
+
+
+@lru_cache(1 << 12)
+def _hashed(seen: bytes, size: int) -> Logits:
+    seed = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
+    return np.random.default_rng(seed).normal(scale=2.0, size=size)
 
 
 class ScriptedModel:
@@ -320,8 +338,7 @@ class ScriptedModel:
             if self._by_bytes
             else np.asarray(tokens, dtype=np.int64).tobytes()
         )
-        seed = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
-        logits = np.random.default_rng(seed).normal(scale=2.0, size=self._vocabulary.size)
+        logits = _hashed(seen, self._vocabulary.size).copy()
         logits[self._vocabulary.eos] += self._eos
         if self._by_bytes:
             logits[256 : self._vocabulary.special] -= 1000.0
@@ -337,8 +354,9 @@ def draw(logits: Logits, asked: Draw) -> SampledToken:
         sets = [np.logaddexp.reduce(logits[ids], initial=-np.inf) for ids in asked.scored]
         return replace(drawn, scores=tuple(float(part - whole) for part in sets))
     logits = logits.copy()
-    for token in asked.history[asked.answer_start :]:
-        logits[token] -= asked.params.frequency_penalty
+    if asked.params.frequency_penalty:
+        for token in asked.history[asked.answer_start :]:
+            logits[token] -= asked.params.frequency_penalty
     if asked.mask is not None:
         allowed = np.unpackbits(asked.mask.view(np.uint8), bitorder="little")[: len(logits)]
         logits[allowed == 0] = -np.inf

@@ -133,8 +133,7 @@ def _check_group(manager: BlockManager, index: int, tables: Iterable[BlockTable]
                 assert group.pool.references(block) == 1, "a shared block would be written"
                 registered = manager._prefixes.is_registered(index, block)
                 assert not registered, "a registered block would be written"
-    found = [group.pool.references(block) for block in range(group.pool.num_blocks)]
-    assert found == references, "a reference is lost or invented"
+    assert group.pool._references == references, "a reference is lost or invented"
     for block in group.pool._cached:
         kept = manager._prefixes.is_registered(index, block)
         assert kept, "a block is kept for a prefix that nobody can find"
@@ -144,9 +143,8 @@ def check_pool(pool: BlockPool) -> None:
     empty, cached = set(pool._empty), set(pool._cached)
     assert len(empty) == len(pool._empty), "a block is free twice"
     assert not empty & cached, "a block is both empty and cached"
-    for block, references in enumerate(pool._references):
-        assert references >= 0
-        assert (references == 0) == (block in empty or block in cached)
+    assert min(pool._references) >= 0
+    assert {block for block, held in enumerate(pool._references) if not held} == empty | cached
 
 
 def check_prefixes(index: PrefixIndex, held: Iterable[Prefix]) -> None:

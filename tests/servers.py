@@ -1,7 +1,7 @@
 """Servers and commands of the tests, forked from one process that has imported the libraries.
 
-Imports take four of the six seconds of a start. ``tests/server`` and ``tests/terminal`` start the
-command without a fork.
+Imports take four of the six seconds of a start. ``tests/terminal`` starts the command without a
+fork.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -48,12 +48,9 @@ _ENVIRONMENT = _others(os.environ)
 
 
 class Forked:
-    """A fork that runs ``python -m app``, with methods like those of ``subprocess.Popen``."""
+    """A fork that calls a function, with methods like those of ``subprocess.Popen``."""
 
-    def __init__(
-        self, arguments: Sequence[str], environment: Mapping[str, str], output: IO[bytes]
-    ) -> None:
-        target, given = _run, (tuple(arguments), dict(environment), output.name)
+    def __init__(self, target: Callable[..., None], *given: object) -> None:
         self._process = _FORKS.Process(target=target, args=given)
         self._process.start()
 
@@ -90,7 +87,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], output: IO[byt
     needs a new process, as libraries may read variables at their import.
     """
     if [*command[:3]] == [sys.executable, "-m", "app"] and _others(environment) == _ENVIRONMENT:
-        return Forked(command[3:], environment, output)
+        return Forked(_run, command[3:], dict(environment), output.name)
     return subprocess.Popen(command, env=dict(environment), stdout=output, stderr=output)
 
 

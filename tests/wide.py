@@ -104,8 +104,9 @@ SWEEPS = (
     r"model/vision/test_seeing_answers\.py::test_images_cut.*\[(mistral3|idefics3|llava_onevision-True)",
     # ``make test`` runs two or three of ten seeds.
     r"engine/test_(same_answers|overlap|predictions|drafting|token_sources|choices|images)\.py"
-    r"::test_(whatever|answers_that|any_batching|under|an_engine|the_sources|scores|whenever)"
-    r".*[-\[]\d*[1-35-79]\]",
+    r"::test_(whatever|answers_that|any_batching|under|an_engine|the_sources|scores|whenever"
+    r"|requests_that_arrive|drafting_what|aborting).*[-\[]\d*[1-35-79]\]",
+    r"engine/test_choices\.py::test_(an_exact_choice|the_temperature|a_list_whose).*\[serial",
     r"engine/test_engine\.py::.*\[(serial-recurrent|overlapped-attention)[-\]]",
     r"engine/test_engine\.py::test_the_first_value.*\[(?!serial-attention-0|overlapped-recurrent-16)",
     r"http/test_responses_stream\.py::test_the_deltas_join.*[-\[]\d*[1-35-79]\]",
@@ -140,7 +141,7 @@ EVERY_THIRD = (
     r"constraint/test_verbatim\.py::test_masks",
     r"engine/test_(drawn_again|drafting|engine|overlap|predictions|same_answers|states|stop_tokens)\.py"
     r"::test_(an_engine_that|answers_are|any|every|in_random|under|what(?!_a_longer)|whenever)",
-    r"engine/test_prompt_scores\.py::test_many",
+    r"engine/test_(images|prompt_scores|same_answers)\.py::test_(many|whenever|answers_that_share)",
     r"engine/test_token_sources\.py::test_the_sources",
     r"http/test_begun_answers\.py::test_what_was_begun",
     r"k8s/test_(agreement|schemas)\.py::test_(every_pod|what_an_overlay_builds_is_valid)",
@@ -154,6 +155,8 @@ EVERY_THIRD = (
 )
 """Tests of which ``make test`` runs every third set of parameters; the others are wide."""
 ONE_OF_EACH = (
+    r"engine/test_same_answers\.py::test_leaping_gives",
+    r"engine/test_stop_tokens\.py::test_(a_stop_string_across|nothing_is_kept)",
     r"model/cpu/test_attention\.py::test_(short_and_long|a_token_has_the_same)",
     r"model/cpu/test_layers\.py::test_random_batches",
     r"model/cpu/test_quantized_products\.py::test_a_product_is_that_of",

@@ -22,6 +22,7 @@ from app.answer.tools import ToolUse
 from app.core.text import RenderedPrompt
 from tests.answer.rendered import TOOLS, TURNS, Added, Turn, added_answer, takes_system
 from tests.answer.walks import Walker, calls, content, read, reasoning
+from tests.wide import many
 
 _BLANKS_AT_MARKS = re.compile(r" +(?=\n?<)|(?<=>) +|^ +")
 
@@ -147,11 +148,15 @@ def _is_written(turn: Turn, text: str) -> bool:
 
 
 def splits(text: str) -> Iterator[list[str]]:
-    """``text`` whole, in characters, and split in two at every position."""
+    """``text`` whole, in characters, and split at every position.
+
+    ``make test-all`` splits it in two each time, ``make test`` in pieces of about 40 characters.
+    """
     yield [text]
     yield list(text)
-    for at in range(1, len(text)):
-        yield [text[:at], text[at:]]
+    size = many(len(text), len(text) // 40 + 1)
+    for at in range(1, size + 1):
+        yield [text[:at], *(text[start : start + size] for start in range(at, len(text), size))]
 
 
 @cache

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -21,11 +22,13 @@ from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject, JsonSchema, Regex
 from app.core.text import RenderedPrompt
 from tests.answer.reasoners import HARMONY, REASONERS
+from tests.answer.round_trips import splits
 from tests.answer.walks import Walker, calls, content, cut, read, reasoning
 from tests.wide import many
 
+format_of = cache(lambda template: detect(template, ()))
 MARKS = sorted(
-    {mark for template in REASONERS.values() for mark in detect(template, ()).markers()}
+    {mark for template in REASONERS.values() for mark in format_of(template).markers()}
     | {"analysis", "commentary", "final", " to=functions.", "json", "assistant", "thought"}
 )
 WALKER = Walker([*MARKS, "\n\n", '{"n": 1}', "f", "g"])
@@ -44,13 +47,18 @@ CONTENTS: dict[str, ConstraintSpec | None] = {
 
 
 def rendered(template: str, *messages: Mapping[str, Any], prompts: bool = False) -> str:
-    given = template_input(Conversation(messages), detect(template, ()))
+    given = template_input(Conversation(messages), format_of(template))
     texts: Any = render_jinja_template(
         conversations=[[dict(each) for each in given.messages]],
         chat_template=template,
         add_generation_prompt=prompts,
     )
     return str(texts[0][0])
+
+
+@cache
+def prompt_of(template: str) -> str:
+    return rendered(template, QUESTION, prompts=True)
 
 
 def planned(
@@ -60,20 +68,13 @@ def planned(
     use: ReasoningUse = AS_IT_IS,
     prompt: str | None = None,
 ) -> AnswerPlan:
-    tail = rendered(template, QUESTION, prompts=True) if prompt is None else prompt
-    return AnswerPlan.of(RenderedPrompt([1], tail[-64:]), content, tools, detect(template, ()), use)
-
-
-def splits(text: str) -> Iterator[list[str]]:
-    yield [text]
-    yield list(text)
-    for at in range(1, len(text)):
-        yield [text[:at], text[at:]]
+    tail = prompt_of(template) if prompt is None else prompt
+    return AnswerPlan.of(RenderedPrompt([1], tail[-64:]), content, tools, format_of(template), use)
 
 
 def answer_of(template: str, message: Mapping[str, Any]) -> str:
     """The text that the template adds to the prompt for the assistant's ``message``."""
-    prompt = rendered(template, QUESTION, prompts=True)
+    prompt = prompt_of(template)
     whole = rendered(template, QUESTION, message)
     assert whole.startswith(prompt)
     return whole[len(prompt) :].removesuffix("<|call|>").removesuffix("<|end|>")

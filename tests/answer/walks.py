@@ -12,7 +12,7 @@ from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reason
 from app.answer.pieces import TextPiece as Piece
 from app.answer.reader import AnswerReader
 from app.constraint import Compiler
-from app.core.constraint import ConstraintSpec
+from app.core.constraint import Constraint, ConstraintSpec, ConstraintState
 from app.core.errors import DrawAgain, RejectedToken
 from app.text import Vocabulary
 
@@ -26,6 +26,7 @@ class Walker:
         self._tokens = spelled
         self._eos = len(spelled)
         self._compiler = Compiler(Vocabulary([*spelled, None], [self._eos]))
+        self._compiled: dict[str, Constraint] = {}
 
     def text(
         self, spec: ConstraintSpec, randoms: random.Random, budget: int = 40, start: str = ""
@@ -34,7 +35,7 @@ class Walker:
 
         At most ``budget`` tokens follow ``start``.
         """
-        state = self._compiler.compile(spec).start()
+        state = self._start(spec)
         written = start.encode()
         try:
             state.accept_bytes(written)
@@ -64,7 +65,7 @@ class Walker:
         return written.decode()
 
     def admits(self, spec: ConstraintSpec, text: str) -> bool:
-        state = self._compiler.compile(spec).start()
+        state = self._start(spec)
         try:
             state.accept_bytes(text.encode())
         except RejectedToken:
@@ -73,7 +74,13 @@ class Walker:
 
     def forced(self, spec: ConstraintSpec) -> str:
         """The prefix that every text of ``spec`` has."""
-        return self._compiler.compile(spec).start().forced().decode()
+        return self._start(spec).forced().decode()
+
+    def _start(self, spec: ConstraintSpec) -> ConstraintState:
+        key = spec.cache_key()
+        if key not in self._compiled:
+            self._compiled[key] = self._compiler.compile(spec)
+        return self._compiled[key].start()
 
 
 def read(reader: AnswerReader, chunks: Sequence[str]) -> list[Piece]:

@@ -15,6 +15,7 @@ import random
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from tests.fakes import (
     MERGES,
     ByteTokenizer,
     ByteVocabulary,
+    Logits,
     QueuedRunner,
     ScriptedModel,
     ScriptedRunner,
@@ -79,8 +81,15 @@ class Bench:
 
     def log_probability(self, before: Seq[int], tokens: Iterable[int]) -> float:
         """Log-probability that the token after ``before`` is one of ``tokens``."""
-        logits = self.model.logits(before).astype(np.float64)
-        return float(np.logaddexp.reduce(logits[[*tokens]]) - np.logaddexp.reduce(logits))
+        logits, whole = _scored(self.model, tuple(before))
+        return float(np.logaddexp.reduce(logits[[*tokens]]) - whole)
+
+
+@lru_cache(1 << 12)
+def _scored(model: ScriptedModel, before: tuple[int, ...]) -> tuple[Logits, float]:
+    """The logits after ``before``, and the logarithm of the sum of their exponentials."""
+    logits = model.logits(before)
+    return logits, float(np.logaddexp.reduce(logits))
 
 
 class _Float32Model(ScriptedModel):
@@ -251,17 +260,15 @@ def _paths(bench: Bench, context: Seq[int], text: bytes) -> Iterator[tuple[list[
     """Token paths whose last token reaches or passes the end of ``text``: the path without that
     token, and the log-probability of the path with any such token."""
     waiting: list[tuple[list[int], bytes, float]] = [([], b"", 0.0)]
-    pieces = [*bench.vocabulary.ids.items()]
+    ids = bench.vocabulary.ids
     while waiting:
         path, spelled, log = waiting.pop()
         rest = text[len(spelled) :]
-        over = []
-        for piece, token in pieces:
-            if rest and len(piece) < len(rest) and rest.startswith(piece):
+        for size in range(1, len(rest)):
+            if (token := ids.get(rest[:size])) is not None:
                 one = bench.log_probability([*context, *path], [token])
-                waiting.append(([*path, token], spelled + piece, log + one))
-            elif rest and piece.startswith(rest):
-                over.append(token)
+                waiting.append(([*path, token], spelled + rest[:size], log + one))
+        over = [ids[piece] for piece in ids if rest and piece.startswith(rest)]
         if over:
             yield path, log + bench.log_probability([*context, *path], over)
 

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tests.engine import choice_oracle, harness
 from tests.engine.harness import VOCABULARY, make_engine, request, varied
 from tests.fakes import Logits, ScriptedModel
 from tests.integrity import check_engine
+from tests.wide import many
 
 REPORT = ChoiceOptions(report=True)
 EXACT = ChoiceOptions(exact=True)
@@ -114,10 +116,13 @@ class _Liking(ScriptedModel):
     def __init__(self, shares: dict[bytes, float]) -> None:
         super().__init__(VOCABULARY)
         self._shares = shares
+        self._after = cache(self._logits_after)
 
     def logits(self, tokens: Sequence[int]) -> Logits:
         text = VOCABULARY.spell(tokens)
-        spelled = text[max(text.rfind(b'":') + 2, text.rfind(b"say: ") + 5) :]
+        return self._after(text[max(text.rfind(b'":') + 2, text.rfind(b"say: ") + 5) :])
+
+    def _logits_after(self, spelled: bytes) -> Logits:
         weights = np.full(VOCABULARY.size, 1e-9)
         for whole, share in self._shares.items():
             if whole.startswith(spelled) and len(whole) > len(spelled):
@@ -178,7 +183,7 @@ SET = {
 
 def test_items_that_differ_are_drawn_from_those_that_are_left() -> None:
     allowed = compiled(an_object(tags=SET, ok={"type": "boolean"}))
-    for seed in range(10):
+    for seed in range(many(10, 3)):
         text, choices = run(make_engine(), [asked(allowed, BOTH, seed=seed)])[f"r{seed}"]
         tags = json.loads(text)["tags"]
         assert len(set(tags)) == 3
@@ -209,7 +214,7 @@ def test_a_list_whose_items_differ_may_ask_for_exact_choices(
 def test_choices_of_maps_are_drawn_as_wholes() -> None:
     kinds = {"enum": ["a", "ab", "b"], "x-choice": "exact"}
     allowed = compiled({"type": "object", "minProperties": 3, "additionalProperties": kinds})
-    for seed in range(6):
+    for seed in range(many(6, 2)):
         one = asked(allowed, ChoiceOptions(report=True), seed=seed)
         text, choices = run(make_engine(), [one])[f"r{seed}"]
         pairs = json.loads(text, object_pairs_hook=list)
@@ -260,7 +265,7 @@ def test_exact_answers_do_not_depend_on_their_company(leap: bool) -> None:
     alone = {
         name: answer for each in requests for name, answer in run(make_engine(), [each]).items()
     }
-    for seed in range(8):
+    for seed in range(many(8, 2)):
         rng = random.Random(seed)
         running = rng.choice([1, 3, 16])
         config = EngineConfig(

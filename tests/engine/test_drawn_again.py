@@ -171,7 +171,7 @@ def test_a_second_draw_has_the_odds_of_a_mask_without_used_values() -> None:
     model = Liking({str(number): weight for number, weight in weights.items()} | {",": 1, " ": 1})
     allowed = compiled(unique({"type": "integer", "minimum": 1, "maximum": 4}, minItems=4))
     drawn: Counter[tuple[int, ...]] = Counter()
-    count = many(8_000)
+    count = many(8_000, 20)
     engine = make_engine(model=model)
     one = request(allowed=allowed, sampling=HOT, max_tokens=30)
     for start in range(0, count, 16):
@@ -192,7 +192,7 @@ def test_an_answer_whose_model_wants_a_name_again_goes_on_with_another() -> None
     recorder = Recorder()
     engine = make_engine(model=model, observer=recorder)
     one = request(allowed=CONSTRAINTS["any object"], sampling=HOT, max_tokens=60, seed=3)
-    for seed in range(20):
+    for seed in range(many(20, 4)):
         answer = answer_of(engine, replace(one, seed=seed))
         assert answer.finish_reason == "stop"
         check(answer.data)

@@ -45,6 +45,7 @@ from tests.engine.harness import (
 from tests.engine.naive import naive_answer
 from tests.fakes import FiniteConstraint, FiniteState, ScriptedModel, ScriptedRunner
 from tests.integrity import check_engine
+from tests.wide import many
 
 HOT = SamplingParams(temperature=1.0)
 
@@ -439,20 +440,20 @@ def test_openings_that_take_much_work_are_worked_out_in_turns_and_change_no_answ
 
 
 def test_at_most_64_hard_openings_are_prepared_between_two_steps() -> None:
-    hard = [_SlowToOpen(LANGUAGES[0].answers, VOCABULARY) for _ in range(100)]
+    hard = [_SlowToOpen([b"na1", b"na2"], VOCABULARY) for _ in range(66)]
     engine = make_engine()
     engine.add(request("plain", allowed=LANGUAGES[0]))
     for number, one in enumerate(hard):
         engine.add(request(f"{number}", allowed=one, seed=number))
     check_engine(engine)
-    assert engine.num_waiting == 101
+    assert engine.num_waiting == 67
     assert sum(len(one.given) for one in hard) == 64
     step(engine)
     given = [work for one in hard for work in one.given if work]
     assert len(given) == 65, "one of them had its turn"
     assert {*given} == {1_000}, "with many answers, a turn has no more work"
     answers = drain(engine)
-    assert len(answers) == 101
+    assert len(answers) == 67
     assert all(answer.finish_reason == "stop" for answer in answers.values())
 
 
@@ -667,7 +668,8 @@ def test_the_first_value_that_a_budget_ends_is_told(drafts: int) -> None:
     language = constraint(*templates('{"me": "', letters, '", "or": [', items, "]}"))
     config = EngineConfig(max_draft_tokens=drafts)
     told = 0
-    for seed in range(60):
+    seeds = many(60, 2)
+    for seed in range(seeds):
         most = language.start().shortest_tokens() + seed % 27
         asked = request(allowed=language, max_tokens=most, seed=seed, sampling=HOT, leap=False)
         answer = answer_of(make_engine(config), asked)
@@ -680,7 +682,7 @@ def test_the_first_value_that_a_budget_ends_is_told(drafts: int) -> None:
             prefix += VOCABULARY.spell([token])
         assert answer.closed == expected, (most, answer.data)
         told += expected is not None
-    assert 10 < told < 60
+    assert seeds / 6 < told < seeds
 
 
 def test_a_budget_with_room_ends_no_value() -> None:

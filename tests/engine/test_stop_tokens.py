@@ -29,11 +29,15 @@ from tests.engine.harness import (
     varied,
 )
 from tests.fakes import FiniteConstraint, ScriptedModel, ScriptedRunner
+from tests.wide import many
 
 HOT = SamplingParams(temperature=1.0)
 EAGER = ScriptedModel(VOCABULARY, eos=100.0)
 """A model that ends its answer as soon as it may."""
 FORCED = '{"only": "all of this is forced"}'
+OPENED = constraint(*templates(["xyx|", "xl", ""], ["1", "1" * 11 + "3"]))
+REASONED = constraint(*templates(["", "x" * 4, "x" * 12], "<|>", ["1", "1" * 11 + "3"]))
+CUT = constraint(*templates('{"a": "', ["ab", "b", "1"], '", "x": ', ["1", "2"], ', "c"}'))
 
 
 def test_no_answer_ends_before_min_tokens() -> None:
@@ -182,9 +186,8 @@ def test_a_stop_token_that_a_leap_makes_of_old_text_ends_nothing() -> None:
 @pytest.mark.parametrize("leap", [True, False])
 @pytest.mark.parametrize("stop", [b'b", "', b'": "ab', b'1, "', b'ab", "x"'])
 def test_a_stop_string_across_sampled_and_leapt_text_is_found(leap: bool, stop: bytes) -> None:
-    language = constraint(*templates('{"a": "', ["ab", "b", "1"], '", "x": ', ["1", "2"], ', "c"}'))
-    for seed in range(12):
-        one = request(allowed=language, sampling=HOT, seed=seed, leap=leap)
+    for seed in range(many(12, 2)):
+        one = request(allowed=CUT, sampling=HOT, seed=seed, leap=leap)
         whole = answer_of(make_engine(), one).data
         answer = answer_of(make_engine(), varied(one, stop=(stop,)))
         assert answer.data == whole.split(stop)[0]
@@ -219,9 +222,6 @@ def test_an_answer_whose_free_text_the_budget_ended_was_cut(open_ended: bool) ->
     assert answer.finish_reason == ("length" if open_ended else "stop")
     last = replace(one, max_tokens=100, open_ended=open_ended)
     assert answer_of(engine, last).finish_reason == "stop"
-
-
-REASONED = constraint(*templates(["", "x" * 4, "x" * 12], "<|>", ["1", "1" * 11 + "3"]))
 
 
 @pytest.mark.parametrize("leap", [True, False])
@@ -259,12 +259,11 @@ def test_a_thinking_budget_that_keeps_too_much_keeps_less() -> None:
 @pytest.mark.parametrize("leap", [True, False])
 def test_nothing_is_kept_where_the_answer_begins_in_another_way(leap: bool) -> None:
     """5 of 17 tokens are not reserved; an answer has 1 or 12 tokens after its reasoning."""
-    language = constraint(*templates(["xyx|", "xl", ""], ["1", "1" * 11 + "3"]))
     engine = make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True))
     kept: dict[bytes, set[bytes]] = {b"xy": set(), b"x": set()}
     for opening, answers in kept.items():
         for prompt in range(60):
-            one = request(prompt=(prompt,), allowed=language, max_tokens=17, leap=leap)
+            one = request(prompt=(prompt,), allowed=OPENED, max_tokens=17, leap=leap)
             one = varied(one, thinking=ThinkingBudget(12, b"|", opening), ignore_eos=True)
             answers.add(answer_of(engine, one).data)
     long = b"1" * 11 + b"3"

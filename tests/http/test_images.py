@@ -58,7 +58,7 @@ def tokens_of(answer: dict[str, Any]) -> int:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server() -> AsyncIterator[Seeing]:
-    async with seeing(image_workers=1) as server:
+    async with seeing(image_workers=1, schemas=True) as server:
         yield server
 
 
@@ -345,7 +345,7 @@ async def test_a_model_without_a_vision_encoder_refuses_images() -> None:
 
 
 async def test_bounds_are_told_in_numbers() -> None:
-    bounds = {
+    bounds: dict[str, Any] = {
         "max_images": 2,
         "max_image_bytes": 8000,
         "max_image_pixels": 1000,

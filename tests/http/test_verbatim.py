@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from app.constraint import Compiler
 from app.core.constraint import ConstraintState
@@ -22,14 +23,11 @@ from tests.fakes import ByteVocabulary
 from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 CHAT = "/v1/chat/completions"
 
 QUOTE = {"type": "string", "x-verbatim": True, "minLength": 3}
-
-
-@pytest.fixture(autouse=True)
-def _workers_find_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
 
 
 class Served:
@@ -62,11 +60,19 @@ async def served(script: Any = None, **settings: Any) -> AsyncIterator[Served]:
     )
     assembly = assemble(Settings(compile_workers=1, **settings), parts, Metrics())
     transport = httpx.ASGITransport(assembly.app)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
-        yield Served(engine, client)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(Path(__file__).parents[2]))  # workers import the code
+        async with (
+            assembly.app.router.lifespan_context(assembly.app),
+            httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+        ):
+            yield Served(engine, client)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[Served]:
+    async with served() as server:
+        yield server
 
 
 def admits(state: ConstraintState, text: str) -> bool:
@@ -89,30 +95,29 @@ def chat(schema: Any, *texts: str, roles: str = "user") -> dict[str, Any]:
     }
 
 
-async def test_values_stand_in_the_user_s_messages_of_each_request() -> None:
-    async with served() as server:
-        path = "/v1/chat/completions"
-        first = await server.constraint(path, **chat(QUOTE, "the cat", "a dog"))
-        assert admits(first, '"he ca"')
-        assert admits(first, '"a dog"')
-        assert not admits(first, '"cata"'), "no quote spans two messages"
-        assert not admits(first, '"ca"'), "it is too short"
-        second = await server.constraint(path, **chat(QUOTE, 'a "cow"\n'))
-        assert admits(second, '"\\"cow\\"\\n"')
-        assert not admits(second, '"the cat"')
-        exposition = (await server.client.get("/metrics")).text
-        assert "leapjson_schema_cache_misses_total 1.0" in exposition, "the schema is compiled once"
+async def test_values_stand_in_the_user_s_messages_of_each_request(server: Served) -> None:
+    path = "/v1/chat/completions"
+    first = await server.constraint(path, **chat(QUOTE, "the cat", "a dog"))
+    assert admits(first, '"he ca"')
+    assert admits(first, '"a dog"')
+    assert not admits(first, '"cata"'), "no quote spans two messages"
+    assert not admits(first, '"ca"'), "it is too short"
+    second = await server.constraint(path, **chat(QUOTE, 'a "cow"\n'))
+    assert admits(second, '"\\"cow\\"\\n"')
+    assert not admits(second, '"the cat"')
+    exposition = (await server.client.get("/metrics")).text
+    assert "leapjson_schema_cache_misses_total 1.0" in exposition, "the schema is compiled once"
 
-        system = await server.constraint(
-            path, **chat(QUOTE, "be brief", "the cat", roles="system user")
-        )
-        assert not admits(system, '"brief"'), "system messages are not quoted"
+    system = await server.constraint(
+        path, **chat(QUOTE, "be brief", "the cat", roles="system user")
+    )
+    assert not admits(system, '"brief"'), "system messages are not quoted"
 
-        refused = await server.refusal(path, **chat(QUOTE, "no"))
-        assert refused["code"] == "unsatisfiable_schema"
-        assert "the user's text contains no quote of at least 3 characters" in refused["message"]
-        nullable = await server.constraint(path, **chat({"anyOf": [QUOTE, {"type": "null"}]}, "no"))
-        assert nullable.forced() == b"null"
+    refused = await server.refusal(path, **chat(QUOTE, "no"))
+    assert refused["code"] == "unsatisfiable_schema"
+    assert "the user's text contains no quote of at least 3 characters" in refused["message"]
+    nullable = await server.constraint(path, **chat({"anyOf": [QUOTE, {"type": "null"}]}, "no"))
+    assert nullable.forced() == b"null"
 
 
 async def test_a_part_of_the_prompt_is_named_as_its_api_has_it() -> None:
@@ -138,42 +143,40 @@ async def test_a_part_of_the_prompt_is_named_as_its_api_has_it() -> None:
         assert (long["param"], "the limit is 100" in long["message"]) == ("messages", True)
 
 
-async def test_responses_and_completions_have_their_texts_too() -> None:
-    async with served() as server:
-        text_format = {"type": "json_schema", "name": "quote", "schema": QUOTE}
-        body = {"input": "the cat", "instructions": "a dog", "text": {"format": text_format}}
-        state = await server.constraint("/v1/responses", **body)
-        assert admits(state, '"cat"')
-        assert not admits(state, '"dog"')
-        part = {**text_format, "schema": {**QUOTE, "x-verbatim": "instructions"}}
-        state = await server.constraint("/v1/responses", **{**body, "text": {"format": part}})
-        assert admits(state, '"dog"')
-        items = [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]
-        part = {**text_format, "schema": {**QUOTE, "x-verbatim": "input[1]"}}
-        state = await server.constraint("/v1/responses", input=items, text={"format": part})
-        assert admits(state, '"two"')
-        assert not admits(state, '"one"')
+async def test_responses_and_completions_have_their_texts_too(server: Served) -> None:
+    text_format = {"type": "json_schema", "name": "quote", "schema": QUOTE}
+    body = {"input": "the cat", "instructions": "a dog", "text": {"format": text_format}}
+    state = await server.constraint("/v1/responses", **body)
+    assert admits(state, '"cat"')
+    assert not admits(state, '"dog"')
+    part = {**text_format, "schema": {**QUOTE, "x-verbatim": "instructions"}}
+    state = await server.constraint("/v1/responses", **{**body, "text": {"format": part}})
+    assert admits(state, '"dog"')
+    items = [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]
+    part = {**text_format, "schema": {**QUOTE, "x-verbatim": "input[1]"}}
+    state = await server.constraint("/v1/responses", input=items, text={"format": part})
+    assert admits(state, '"two"')
+    assert not admits(state, '"one"')
 
-        path, schema = "/v1/completions", {"guided_json": QUOTE}
-        state = await server.constraint(path, prompt="a cow: ", **schema)
-        assert admits(state, '"cow"')
-        refused = await server.refusal(path, prompt=[100, 101], **schema)
-        assert "as text" in refused["message"]
+    path, schema = "/v1/completions", {"guided_json": QUOTE}
+    state = await server.constraint(path, prompt="a cow: ", **schema)
+    assert admits(state, '"cow"')
+    refused = await server.refusal(path, prompt=[100, 101], **schema)
+    assert "as text" in refused["message"]
 
 
-async def test_arguments_of_calls_stand_in_the_prompt() -> None:
+async def test_arguments_of_calls_stand_in_the_prompt(server: Served) -> None:
     parameters = {"type": "object", "properties": {"quote": QUOTE}, "required": ["quote"]}
     tool = {"type": "function", "function": {"name": "cite", "parameters": parameters}}
     body = {"messages": [{"role": "user", "content": "the cat"}], "tools": [tool]}
-    async with served() as server:
-        state = await server.constraint(
-            "/v1/chat/completions", **body, tool_choice="required", parallel_tool_calls=False
-        )
-        begin = state.forced().decode()
-        assert begin.endswith('"quote": "')
-        end = '"}}]}'
-        assert admits(state, f"{begin}the cat{end}")
-        assert not admits(state, f"{begin}the dog{end}")
+    state = await server.constraint(
+        "/v1/chat/completions", **body, tool_choice="required", parallel_tool_calls=False
+    )
+    begin = state.forced().decode()
+    assert begin.endswith('"quote": "')
+    end = '"}}]}'
+    assert admits(state, f"{begin}the cat{end}")
+    assert not admits(state, f"{begin}the dog{end}")
 
 
 def hello(answer: bytes) -> Any:

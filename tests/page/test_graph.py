@@ -128,23 +128,19 @@ def test_an_outline_has_a_rectangle_for_each_box_and_each_run_of_a_line() -> Non
     }
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        ('"B": 1', ["w1"]),  # a typed space matches a drawn one; case is ignored
-        ("xy", ["w3"]),  # across a choice and its leap
-        ("q", ["w5"]),  # also a way that the picture does not list
-        ("last", ["s2", "w4"]),  # a pointer
-        ("/properties/", ["w1", "s2", "w4"]),  # in order from the top
-        ("start", ["s0"]),
-        ("  ", []),
-        ("nowhere", []),
-    ],
-)
-def test_a_search_finds_ways_and_states_by_what_is_written_there(
-    wanted: str, found: list[str]
-) -> None:
-    assert called(("search", GRAPH, wanted)) == [found]
+def test_a_search_finds_ways_and_states_by_what_is_written_there() -> None:
+    expected = {
+        '"B": 1': ["w1"],  # a typed space matches a drawn one; case is ignored
+        "xy": ["w3"],  # across a choice and its leap
+        "q": ["w5"],  # also a way that the picture does not list
+        "last": ["s2", "w4"],  # a pointer
+        "/properties/": ["w1", "s2", "w4"],  # in order from the top
+        "start": ["s0"],
+        "  ": [],
+        "nowhere": [],
+    }
+    found = called(*(("search", GRAPH, wanted) for wanted in expected))
+    assert dict(zip(expected, found, strict=True)) == expected
 
 
 def test_each_way_has_the_place_of_its_line() -> None:
@@ -284,34 +280,20 @@ def test_a_step_on_a_way_that_is_not_drawn_is_left_out() -> None:
     assert (passed["visits"], passed["leapt"], passed["at"]) == ({}, 0, "s1")
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "offset"),
-    [
+def test_a_place_that_the_server_names_is_found_in_the_text_field() -> None:
+    expected: list[tuple[str, dict[str, Any], int]] = [
         ("abc", {"position": 2}, 2),
         ("\U0001f600bc", {"position": 1}, 2),
         ("start: x\n  y \U0001f600 z", {"line": 2, "column": 7}, 16),
         ("start: x\ny", {"line": 2, "column": None}, 9),
         ("a", {"line": 9, "column": 9}, 1),
         ("a", {}, 0),
-    ],
-)
-def test_a_place_that_the_server_names_is_found_in_the_text_field(
-    text: str, place: dict[str, Any], offset: int
-) -> None:
-    assert called(("offsetOf", text, place)) == [offset]
+    ]
+    found = called(*(("offsetOf", text, place) for text, place, _ in expected))
+    assert found == [offset for *_, offset in expected]
 
 
-@pytest.mark.parametrize(
-    ("pointer", "there"),
-    [
-        ("", True),
-        ("/a~1b/0/~0", True),
-        ("/a~1b/1", False),
-        ("/a~1b/0/~0/x", False),
-        ("/toString", False),
-    ],
-)
-def test_a_fold_is_kept_open_only_where_its_pointer_leads_somewhere(
-    pointer: str, there: bool
-) -> None:
-    assert called(("resolves", {"a/b": [{"~": 1}]}, pointer)) == [there]
+def test_a_fold_is_kept_open_only_where_its_pointer_leads_somewhere() -> None:
+    pointers = ["", "/a~1b/0/~0", "/a~1b/1", "/a~1b/0/~0/x", "/toString"]
+    found = called(*(("resolves", {"a/b": [{"~": 1}]}, pointer) for pointer in pointers))
+    assert found == [True, True, False, False, False]

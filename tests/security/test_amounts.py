@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import subprocess
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ from app.http.keys import ApiKeys
 from app.http.tokens import LARGE
 from tests.engine.harness import answer_of, constraint, make_engine, request, templates, varied
 from tests.http.harness import CHAT, CONFIG, chat, client_of
+from tests.servers import Forked
 from tests.serving.fakes import Bench
 
 ROOMY = replace(CONFIG, max_body_bytes=4 << 20)
@@ -143,7 +143,7 @@ def test_the_server_imports_no_cache_of_pickles() -> None:
         "import app.serving.workers.worker_process; "
         "sys.exit('diskcache' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert Forked(exec, code, {}).wait() == 0
 
 
 FORM = constraint(

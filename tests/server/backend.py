@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
+from multiprocessing.connection import Connection
 
 import uvicorn
 
@@ -33,14 +35,20 @@ def backend(engine: FakeEngine) -> Backend:
     )
 
 
-def main(drain_seconds: float, pieces: int, stall_seconds: float = 120.0) -> int:
-    """Serve; the exit status. ``long`` gets ``pieces`` pieces, ``never`` hangs the engine."""
+def serve(
+    told: Connection, drain_seconds: float, pieces: int, stall_seconds: float = 120.0
+) -> None:
+    """Serve, tell the URL, and exit with a status.
+
+    ``long`` gets ``pieces`` pieces, ``never`` hangs the engine.
+    """
 
     def script(request: EngineRequest) -> list[bytes]:
         if request.prompt[0] == ord("n"):
             threading.Event().wait()
         return [b"x"] * (pieces if request.prompt[0] == ord("l") else 1)
 
+    logging.disable()  # forks write to the terminal
     engine = FakeEngine(script)
     settings = Settings(
         port=0, drain_seconds=drain_seconds, compile_workers=1, stall_seconds=stall_seconds
@@ -52,14 +60,10 @@ def main(drain_seconds: float, pieces: int, stall_seconds: float = 120.0) -> int
     server = DrainingServer(
         config,
         drain=lambda: assembly.drain(drain_seconds),
-        announce=lambda url: print(url, flush=True),
+        announce=told.send,
         alive=lambda: assembly.worker.alive,
         hangs=lambda: assembly.worker.stalled,
         patience=stall_seconds,
     )
     server.run()
-    return 1 if server.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]), *map(float, sys.argv[3:])))
+    sys.exit(1 if server.failed else 0)

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,8 @@ from app.__main__ import build_parser, main
 from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
-from tests.server.backend import backend
+from tests.server.backend import backend, serve
+from tests.servers import Forked
 from tests.serving.fakes import FakeEngine
 
 ROOT = Path(__file__).parents[2]
@@ -76,28 +76,18 @@ async def test_the_assembled_server_answers_compiles_and_counts(
 @asynccontextmanager
 async def process(
     drain_seconds: float, pieces: int, *stall_seconds: float, status: int = 0
-) -> AsyncIterator[tuple[Any, str]]:
+) -> AsyncIterator[tuple[Forked, str]]:
     """A server process, which must exit with ``status``, and its URL."""
-    started = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.server.backend",
-        str(drain_seconds),
-        str(pieces),
-        *map(str, stall_seconds),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    assert started.stdout is not None
+    reader, told = multiprocessing.Pipe(duplex=False)
+    started = Forked(serve, told, drain_seconds, pieces, *stall_seconds)
+    told.close()
     try:
         async with asyncio.timeout(300):
-            yield started, (await started.stdout.readline()).decode().strip()
-            assert await started.wait() == status
+            yield started, await asyncio.to_thread(reader.recv)
+            assert await asyncio.to_thread(started.wait) == status
     finally:
-        if started.returncode is None:
-            started.kill()
-            await started.wait()
+        started.kill()
+        started.wait()
 
 
 async def open_stream(client: httpx.AsyncClient, text: str) -> tuple[Any, Any]:

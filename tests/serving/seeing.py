@@ -179,8 +179,11 @@ class Seeing:
 
 
 @asynccontextmanager
-async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
-    """A started server; ``context`` is the maximum length of a sequence."""
+async def seeing(*, schemas: bool = False, **settings: Any) -> AsyncIterator[Seeing]:
+    """A started server; ``context`` is the maximum length of a sequence.
+
+    ``schemas``: whether they are compiled, by a worker that takes longer to start.
+    """
     engine, tokenizer, encoder = FakeEngine(), SeeingTokenizer(), PixelEncoder()
     blind = backend(engine)
     parts = replace(
@@ -191,9 +194,10 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
         vision=FakeVisionSpec(),
         vision_encoder=encoder,
         image_target="tests.serving.image_targets:prepare",
-        compile_target="app.constraint:compile_program",
-        link=Compiler(ByteVocabulary()).link,
     )
+    if schemas:
+        target, link = "app.constraint:compile_program", Compiler(ByteVocabulary()).link
+        parts = replace(parts, compile_target=target, link=link)
     assembly = assemble(Settings(compile_workers=1, **settings), parts, Metrics())
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(str(Path(__file__).parents[2]))  # workers import the tests

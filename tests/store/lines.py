@@ -115,3 +115,19 @@ async def lines_of(store: Store, file_id: str | None) -> list[dict[str, Any]]:
         return []
     data = await store.copy(store.files.read, file_id, 0, 1 << 30)
     return [json.loads(each) for each in data.splitlines()]
+
+
+def run_to_the_end(folder: Path, batch_id: str, log: Path) -> None:
+    """Run the batch slowly; each line that is asked adds a line to ``log``."""
+
+    async def ask(owner: str, path: str, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        with log.open("ab", buffering=0) as file:
+            file.write(b"asked\n")
+        await asyncio.sleep(0.002)
+        return await echo(owner, path, body)
+
+    async def run() -> None:
+        async with running(store := open_folder(folder), ask):
+            await ended(store, batch_id)
+
+    asyncio.run(run())

@@ -7,8 +7,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +18,7 @@ import pytest
 from app.core.errors import StoreUnavailable
 from app.serving.batches import BatchRunner
 from app.store.store import Store
+from tests.servers import Forked
 from tests.store.lines import (
     LIMITS,
     echo,
@@ -29,6 +28,7 @@ from tests.store.lines import (
     lines_of,
     make_batch,
     open_folder,
+    run_to_the_end,
     running,
     until,
 )
@@ -413,38 +413,16 @@ async def test_a_full_disk_is_a_clear_error_and_keeps_what_was_there(
     await store.close()
 
 
-KILLED = """
-import asyncio, sys
-from pathlib import Path
-from tests.store.lines import LIMITS, echo, ended, open_folder, running
-
-async def ask(owner, path, body):
-    with open(sys.argv[3], "ab", buffering=0) as log:
-        log.write(b"asked\\n")
-    await asyncio.sleep(0.002)
-    return await echo(owner, path, body)
-
-async def main():
-    store = open_folder(Path(sys.argv[1]))
-    async with running(store, ask):
-        await ended(store, sys.argv[2])
-
-asyncio.run(main())
-"""
-
-
 async def test_a_server_that_is_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
     store: Store | None = open_folder(tmp_path)
     assert store is not None
-    batch_id = await make_batch(store, jsonl(1000))
+    lines = many(1000, 4)
+    batch_id = await make_batch(store, jsonl(lines))
     await store.close()
     log = tmp_path / "log"
     log.touch()
     for kills in range(many(8)):
-        command = [sys.executable, "-c", KILLED, str(tmp_path), batch_id, str(log)]
-        process = subprocess.Popen(  # noqa: ASYNC220
-            command, cwd=Path(__file__).parents[2]
-        )
+        process = Forked(run_to_the_end, tmp_path, batch_id, log)
         enough, deadline = len(log.read_bytes()) // 6 + 40 + 17 * kills, time.monotonic() + 120
         while len(log.read_bytes()) // 6 < enough and process.poll() is None:
             assert time.monotonic() < deadline
@@ -454,7 +432,7 @@ async def test_a_server_that_is_killed_again_and_again_loses_nothing(tmp_path: P
     store = open_folder(tmp_path)
     async with running(store):
         batch = await ended(store, batch_id)
-    assert (batch["completed"], batch["failed"]) == (1000, 0)
+    assert (batch["completed"], batch["failed"]) == (lines, 0)
     output = await lines_of(store, batch["output_file_id"])
-    assert [each["custom_id"] for each in output] == [f"r{number}" for number in range(1000)]
+    assert [each["custom_id"] for each in output] == [f"r{number}" for number in range(lines)]
     await store.close()
