@@ -31,6 +31,8 @@ PYTHON = str(VENV / "bin" / "python")
 # Only modules that are imported get compiled to byte code: this halves the time of pip.
 PIP = [PYTHON, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
 PURPOSES = ("run", "test")
+LARGE_FOR_TESTS = ["mypy", "openai", "playwright", "pyarrow", "ruff", "schemathesis", "triton"]
+"""The largest packages that only tests need: unpacked in parallel, as pip uses one core."""
 KERNELS = [PYTHON, "-m", "tests.warm_up"]
 LINT = {
     "format": ["ruff", "format", "--check", "."],
@@ -113,12 +115,16 @@ def set_up(purpose: str) -> None:
     pinned = [*PIP, "-c", "constraints.txt"]
     if not any((VENV / f".{each}").exists() for each in PURPOSES):
         run("installing torch", [*pinned, "torch"])
+    nothing = subprocess.DEVNULL
+    silent: dict[str, Any] = {"cwd": ROOT, "stdin": nothing, "stdout": nothing, "stderr": nothing}
+    if purpose == "test":
+        large = subprocess.Popen([*pinned, "--no-deps", *LARGE_FOR_TESTS], **silent)
     run("installing what the server needs", [*pinned, "-e", ".[otel,quantized]"])
     (VENV / ".run").touch()
     if purpose == "test":
         # In parallel with pip; the tests wait until it has ended.
-        nothing = subprocess.DEVNULL
-        subprocess.Popen(KERNELS, cwd=ROOT, stdin=nothing, stdout=nothing, stderr=nothing)
+        subprocess.Popen(KERNELS, **silent)
+        large.wait()  # if it failed, the next stage says why
         # Without "-e .[test]", which builds the project once more.
         run("installing what the tests need", [*pinned, *_requirements("test")])
         (VENV / ".test").touch()
