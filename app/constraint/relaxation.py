@@ -230,7 +230,7 @@ def costly(schema: Any, place: str, limits: Limits, *, close: bool) -> list[Edit
 
     Keywords about the same value are dropped together, then put back by halves while the rest is
     well within ``limits``; for those that stay dropped, the keywords inside them are tried instead.
-    Empty if that does not help, or is not found in time.
+    Empty if that does not help, or is not found in the steps of one search.
     """
     try:
         return _Search(schema, place, limits, close=close).run()
@@ -263,6 +263,8 @@ class _Search:
 
     def _takes(self, dropped: list[Edit]) -> bool:
         """Whether the schema without ``dropped`` is not too complex; if so, keep ``dropped``."""
+        if self._trials.left <= 0:  # a copy of the schema takes time, too
+            return False
         left = edited(self._schema, *sorted(dropped, key=lambda edit: (-len(edit[0]), edit)))
         if self._trials.of(left, self._place) not in ("some", "empty"):
             return False

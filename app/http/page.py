@@ -58,8 +58,6 @@ _TYPES = {
 }
 _HASHED = re.compile(r"-[0-9A-Za-z]{8}\.[a-z0-9]+$")
 """File name with a hash of the content, so that browsers may cache the file for ever."""
-_FOREVER = "public, max-age=31536000, immutable"
-_ASK_FIRST = "no-cache"
 _SMALL = 1024
 """Maximum size in bytes of files that are not compressed."""
 _GZIP = re.compile(r"(?:^|,)\s*(?:gzip|x-gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?(?:,|$)", re.I)
@@ -93,7 +91,7 @@ def _read(path: Path) -> _File:
         content=content,
         media_type=_TYPES.get(path.suffix, "application/octet-stream"),
         etag=f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"',
-        cached=_FOREVER if _HASHED.search(path.name) else _ASK_FIRST,
+        cached="public, max-age=31536000, immutable" if _HASHED.search(path.name) else "no-cache",
     )
 
 

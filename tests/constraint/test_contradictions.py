@@ -9,8 +9,10 @@ import pytest
 
 from app.constraint.limits import Limits
 from app.constraint.program import compile_program
+from app.constraint.schema import contradiction
 from app.constraint.schema.contradiction import Trials, contradiction_in
 from app.constraint.schema.document import escape_token
+from app.constraint.schema.relaxing import edited
 from app.core.errors import UnsatisfiableSchema
 from app.core.specs import JsonSchema
 from tests.conformance.random_schemas import random_schema
@@ -174,3 +176,21 @@ def test_an_empty_alternative_alone_is_not_the_cause() -> None:
     nested = {"type": "object", "properties": {"b": b}, "required": ["b"], "allOf": beside}
     with pytest.raises(UnsatisfiableSchema, match="no value satisfies the schema at"):
         compile_program(JsonSchema(nested))
+
+
+def test_a_search_that_has_no_steps_left_copies_the_schema_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copies: list[Any] = []
+
+    def copied(schema: Any, *edits: Any) -> Any:
+        copies.append(edited(schema, *edits))
+        return copies[-1]
+
+    monkeypatch.setattr(contradiction, "edited", copied)
+    properties: dict[str, Any] = {f"p{n}": {"type": "string", "maxLength": 5} for n in range(1_000)}
+    properties["bad"] = {"type": "string", "minLength": 3, "maxLength": 1}
+    schema = {"type": "object", "properties": properties, "required": ["bad"]}
+    monkeypatch.setattr(contradiction, "_STEPS", 200_000)
+    contradiction_in(schema, Limits(), close=False)
+    assert len(copies) < 10

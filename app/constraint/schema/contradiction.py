@@ -66,7 +66,7 @@ class Contradiction:
 
 
 def contradiction_in(schema: Any, limits: Limits, *, close: bool) -> Contradiction | None:
-    """The contradiction in ``schema``; None if it is satisfiable, or none is found in time.
+    """The contradiction in ``schema``; None if it is satisfiable, or none is found.
 
     ``close`` as for ``SchemaBuilder``.
     """
@@ -103,7 +103,7 @@ class _Search:
         All edits make the language larger: if it is empty in the end, it was empty before.
         """
         waiting, reduced = [""], set[str]()
-        while waiting:
+        while waiting and self._trials.left > 0:
             here = waiting.pop()
             if here in reduced or here not in self._positive:
                 continue
@@ -125,7 +125,7 @@ class _Search:
 
     def _without(self, groups: list[list[Edit]]) -> None:
         """Make those edits that leave the schema empty, all at once or by halves."""
-        if not groups:
+        if not groups or self._trials.left <= 0:
             return
         before = self._core
         try:
@@ -276,11 +276,12 @@ class Trials:
         smaller = {name: min(most, getattr(limits, name)) for name, most in _LIMITS.items()}
         self.limits = replace(limits, **smaller)
         self._close = close
-        self._left = _STEPS
+        self.left = _STEPS
+        """Steps that are left; the search ends when there are none."""
 
     def of(self, schema: Any, pointer: str = "") -> Literal["empty", "some", "refused"] | None:
         """The result for the subschema at ``pointer``; None if no steps are left for a trial."""
-        if self._left <= 0:
+        if self.left <= 0:
             return None
         text = JsonText(json_pool(self.limits.nodes), self.limits)
         shared, builder = len(text.pool), None
@@ -291,5 +292,5 @@ class Trials:
         except (ConstraintError, RecursionError):
             return "refused"
         finally:
-            self._left -= _STEPS_OF_TRIAL + _STEPS_OF_NODE * (len(text.pool) - shared)
-            self._left -= builder.branch_steps if builder else 0
+            self.left -= _STEPS_OF_TRIAL + _STEPS_OF_NODE * (len(text.pool) - shared)
+            self.left -= builder.steps if builder else 0

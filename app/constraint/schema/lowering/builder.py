@@ -120,9 +120,10 @@ class SchemaBuilder:
         return evaluation
 
     @property
-    def branch_steps(self) -> int:
-        """Steps so far of those that ``Limits.branch_steps`` bounds."""
-        return self._branches.steps
+    def steps(self) -> int:
+        """Steps so far: those that ``Limits.branch_steps`` bounds, and one for two values."""
+        made = [each for each in vars(self).values() if isinstance(each, Evaluation)]
+        return self._document.num_values // 2 + sum(each.branches.steps for each in made)
 
     def build(self) -> Expression:
         """The values of the whole schema. Call once."""
