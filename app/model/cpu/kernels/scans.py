@@ -46,15 +46,24 @@ with 128 columns the rows stay in the L1 cache, keys and queries in L2."""
 
 
 @compiled(reassociate=True)
+def _product(a: Rows, b: Rows) -> Any:
+    """The inner product of two rows, by a loop that only reads.
+
+    A loop that also writes is compiled twice, with and without SIMD, and the distance of its arrays
+    in memory decides which one runs: equal rows would not always have equal bits.
+    """
+    total = _ZERO
+    for i in range(len(a)):
+        total += widen(a[i]) * widen(b[i])
+    return total
+
+
+@compiled(reassociate=True)
 def _unit_factor(row: Any, normalize: bool) -> Any:
     """The factor that divides a row by its norm, as in transformers; 1 without ``normalize``."""
     if not normalize:
         return _ONE
-    total = _ZERO
-    for i in range(len(row)):
-        value = widen(row[i])
-        total += value * value
-    return _ONE / np.sqrt(total + _LEAST_NORM)
+    return _ONE / np.sqrt(_product(row, row) + _LEAST_NORM)
 
 
 @compiled(reassociate=True)
@@ -125,7 +134,7 @@ def delta_item(
                 own_key, own_query = key[row, head // group], query[row, head // group]
                 k_factor = _unit_factor(own_key, normalize)
                 q_factor = _unit_factor(own_query, normalize) * scale
-                own_decay, total = decay[row, head], _ZERO
+                own_decay = decay[row, head]
                 if len(own_decay) == 1:
                     kept[t] = _exp(own_decay[0])
                 else:
@@ -135,8 +144,7 @@ def delta_item(
                     k, q = widen(own_key[i]) * k_factor, widen(own_query[i]) * q_factor
                     keys[t, i] = k
                     faded_keys[t, i], faded_queries[t, i] = k * kept[t, i], q * kept[t, i]
-                    total += k * q
-                products[t] = total
+                products[t] = _product(own_query, own_key) * (k_factor * q_factor)
             place = next_save
             for begin in range(0, values, _ROWS):
                 part = slice(begin, min(begin + _ROWS, values))
@@ -174,8 +182,9 @@ def mamba2_item(
     """Mamba 2's scan of one span, for some heads; see ``recurrent.LayerScan``."""
     _, heads, dims, size = states.shape
     group = heads // write.shape[1]
-    state = np.empty((dims, size), dtype=np.float32)
-    b, c = np.empty(size, dtype=np.float32), np.empty(size, dtype=np.float32)
+    # In one array, so that LLVM finds the same distances each time, see ``_product``.
+    space = np.empty((dims + 2, size), dtype=np.float32)
+    state, b, c = space[:dims], space[dims], space[dims + 1]
     for head in range(first_head, end_head):
         copy(states[read_slot, head].ctypes.data, state.ctypes.data, state.nbytes)
         place = save
@@ -217,12 +226,10 @@ def mamba1_item(
         for i in range(count):
             channel = first_channel + i
             step = widen(dt[row, channel])
-            add, total = step * widen(x[row, channel]), _ZERO
-            own, rates = state[i], decay[channel]
+            add, own, rates = step * widen(x[row, channel]), state[i], decay[channel]
             for j in range(size):
                 own[j] = own[j] * _exp(step * rates[j]) + add * b[j]
-                total += own[j] * c[j]
-            out[row, channel] = total
+            out[row, channel] = _product(own, c)
         if save < last_save and save_rows[save] == row + 1:
             saved = states[save_slots[save], first_channel]
             copy(state.ctypes.data, saved.ctypes.data, state.nbytes)
