@@ -49,10 +49,10 @@ BUCKETS = 1 << 16
 
 DRAWS = record(
     "logits", "pitch", "size", "masks", "words", "sharpness", "keys", "rows", "threads",
-    "wide", "totals", "out",
+    "wide", "tops", "out",
 )  # fmt: skip
 """Rows of logits, ``pitch`` bytes apart, with what ``draw`` takes for each: [rows], masks [rows,
-words]. ``wide`` [threads, size] float32 and ``totals`` [threads, words] are scratch memory."""
+words]. ``wide`` [threads, size] float32 and ``tops`` [threads, words] are scratch memory."""
 
 SETS = record("logits", "pitch", "size", "rows", "sets", "count", "ids", "ends", "out")
 """Log-probabilities of sets of tokens, to ``out`` [S], among the first ``size`` tokens.
@@ -65,6 +65,7 @@ _f32: Any = np.float32
 _f64: Any = np.float64
 _i64: Any = np.int64
 _FULL = np.uint32(0xFFFFFFFF)
+_LEAST_KEY = np.int32(-0x80000000)
 _TOGETHER = 1024
 """Weights added up in float32 before they go into a sum of float64."""
 _SCALE = float(1 << WEIGHT_BITS)
@@ -84,26 +85,26 @@ def _ordered(bits: np.int32) -> np.int32:
 
 
 @compiled()
-def highest(logits: Floats, mask: Bits, size: int) -> float:
-    """The greatest allowed logit; -inf where the mask is empty, NaN where a logit is NaN."""
+def highest(logits: Floats, mask: Bits, size: int, tops: Ints) -> float:
+    """The greatest allowed logit; -inf where the mask is empty, NaN where a logit is NaN.
+
+    ``tops`` [words]: the greatest one of each word, as ``_ordered`` bits.
+    """
     keys = logits.view(np.int32)  # only the maximum of integers becomes SIMD
-    best = np.int32(-0x80000000)
-    for word in range(size // 32):
+    best = _LEAST_KEY
+    for word in range((size + 31) // 32):
         allowed = mask[word]
-        start = word * 32
-        if allowed == _FULL:
+        start, top = word * 32, _LEAST_KEY
+        if allowed == _FULL and start + 32 <= size:
             for i in range(start, start + 32):
-                best = max(best, _ordered(keys[i]))
+                top = max(top, _ordered(keys[i]))
         elif allowed != 0:
-            for i in range(32):
+            for i in range(min(32, size - start)):
                 if _has(allowed, i):
-                    best = max(best, _ordered(keys[start + i]))
-    for i in range(size // 32 * 32, size):
-        if _has(mask[i // 32], i % 32):
-            best = max(best, _ordered(keys[i]))
-    if best == np.int32(-0x80000000):
-        return -np.inf
-    return float(float_of_bits(_ordered(best)))
+                    top = max(top, _ordered(keys[start + i]))
+        tops[word] = top
+        best = max(best, top)
+    return -np.inf if best == _LEAST_KEY else float(float_of_bits(_ordered(best)))
 
 
 @compiled()
@@ -168,24 +169,18 @@ def _weight(logit: float, ceiling: float, sharpness: float) -> int:
 
 
 @compiled()
-def _weigh_words(
-    logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float, totals: Ints
+def _word_weight(
+    logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float, word: int
 ) -> int:
-    """Weights of the allowed tokens, added up by mask word into ``totals``; returns the sum."""
-    total = 0
-    for word in range((size + 31) // 32):
-        allowed = mask[word]
-        start = word * 32
-        subtotal = 0
-        if allowed == _FULL and start + 32 <= size:
-            for i in range(start, start + 32):
-                subtotal += _weight(logits[i], ceiling, sharpness)
-        elif allowed != 0:
-            for i in range(min(32, size - start)):
-                if _has(allowed, i):
-                    subtotal += _weight(logits[start + i], ceiling, sharpness)
-        totals[word] = subtotal
-        total += subtotal
+    """The weights of a word's allowed tokens, added up."""
+    start, total = word * 32, 0
+    if mask[word] == _FULL and start + 32 <= size:
+        for i in range(start, start + 32):
+            total += _weight(logits[i], ceiling, sharpness)
+    else:
+        for i in range(min(32, size - start)):
+            if _has(mask[word], i):
+                total += _weight(logits[start + i], ceiling, sharpness)
     return total
 
 
@@ -239,19 +234,36 @@ def _widen_allowed(given: NDArray[Any], mask: Bits, size: int, out: Floats) -> N
 
 @compiled()
 def draw(
-    logits: Floats, mask: Bits, size: int, sharpness: float, key: np.uint64, totals: Ints
+    logits: Floats, mask: Bits, size: int, sharpness: float, key: np.uint64, tops: Ints
 ) -> int:
-    """The token of one row, -1 where its mask allows none; ``totals`` [words] is scratch.
+    """The token of one row, -1 where its mask allows none; ``tops`` [words] is scratch.
 
-    ``sharpness`` is log2(e) / temperature, or 0 for the likeliest token.
+    ``sharpness`` is log2(e) / temperature, or 0 for the likeliest token. Only words that may win
+    are weighed: no token of a word weighs more than its greatest one.
     """
-    ceiling = highest(logits, mask, size)
+    ceiling = highest(logits, mask, size, tops)
     best = first_at(logits, mask, size, ceiling)
     if sharpness == 0.0 or best < 0 or not math.isfinite(ceiling):
         return best
-    if _weigh_words(logits, mask, size, ceiling, sharpness, totals) == 0:
+    if _weight(ceiling, ceiling, sharpness) == 0:
         return best  # a temperature so small that dividing by it overflows
-    word = _race(totals, key, np.uint64(0))
+    word = best // 32
+    weight = _word_weight(logits, mask, size, ceiling, sharpness, word)
+    record = _arrival(key, np.uint64(word), weight, np.inf)
+    for other in range((size + 31) // 32):
+        if mask[other] == 0 or other == best // 32:
+            continue
+        top = float(float_of_bits(_ordered(np.int32(tops[other]))))
+        power = (top - ceiling) * sharpness
+        power = power if power > -60.0 else -60.0  # NaN, too
+        # 33 times the next power of two, as weights are off by rounding errors.
+        most = (33 << np.int64(WEIGHT_BITS + 1)) >> np.int64(-math.floor(power))
+        if uniform(key, np.uint64(other)) < record * most:
+            weight = _word_weight(logits, mask, size, ceiling, sharpness, other)
+            if weight > 0:
+                time = _arrival(key, np.uint64(other), weight, record)
+                if time < record:
+                    record, word = time, other
     start = word * 32
     weights = np.zeros(32, dtype=np.int64)
     for i in range(min(32, size - start)):
@@ -269,7 +281,7 @@ def draw_rows(number: Any) -> int:
         call = memory(at(call_at), (1,), DRAWS)[0]
         size, words, rows = call.size, call.words, call.rows
         wide = memory(at(call.wide + 4 * size * thread), (size,), _f32)
-        totals = memory(at(call.totals + 8 * words * thread), (words,), _i64)
+        tops = memory(at(call.tops + 8 * words * thread), (words,), _i64)
         keys = memory(at(call.keys), (rows,), np.uint64)
         sharpness = memory(at(call.sharpness), (rows,), _f64)
         out = memory(at(call.out), (rows,), _i64)
@@ -277,7 +289,7 @@ def draw_rows(number: Any) -> int:
             logits = memory(at(call.logits + call.pitch * row), (size,), number)
             mask = memory(at(call.masks + 4 * words * row), (words,), np.uint32)
             _widen_allowed(logits, mask, size, wide)
-            out[row] = draw(wide, mask, size, sharpness[row], keys[row], totals)
+            out[row] = draw(wide, mask, size, sharpness[row], keys[row], tops)
 
     return address_of(run, "void(int64, int64)")
 
