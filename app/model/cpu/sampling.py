@@ -21,6 +21,7 @@ from app.model.cpu.kernels.records import share
 from app.model.cpu.kernels.sampling import Bits, Floats
 from app.model.inputs import Ints
 from app.model.sampling import (
+    WEIGHT_BITS,
     full_mask,
     is_changed,
     is_drawn,
@@ -32,6 +33,7 @@ from app.model.sampling import (
 
 _SPREAD_WORDS = 1 << 14
 """Mask words with an allowed token from which several threads are used: 0.2 ms of one thread."""
+_LEAST_KEY = np.int32(-0x80000000)
 _SORTED_WHOLE = 1024
 """Up to this many values, sorting them is quicker than going over all the buckets."""
 
@@ -58,7 +60,7 @@ class CpuSampler:
 
     def warm_up(self, dtype: torch.dtype) -> None:
         """Compile the loops for logits of that type now rather than in the first request."""
-        narrow = SamplingParams(top_k=2, top_p=0.9, logprobs=1)
+        narrow = SamplingParams(top_p=0.9, logprobs=1)
         biased = SamplingParams(logit_bias={0: 1.0})
         draws = [Draw(each, key=0) for each in (SamplingParams(), narrow, biased)]
         self.sample(torch.zeros(3, self._size, dtype=dtype), draws)
@@ -159,7 +161,7 @@ class CpuSampler:
             raise ValueError("a mask allows no token")
         if params.logprobs is None:
             return SampledToken(token_id=token)
-        ids = self._allowed(mask)
+        ids = self._allowed(logits, mask)
         values = logits[ids] + np.float32(0.0)
         top = self._ranking.greatest(values, params.logprobs)
         logprobs = values.astype(np.float64) - float(values.max())
@@ -176,19 +178,41 @@ class CpuSampler:
         """As ``kernels.draw``, but among the tokens that the filters leave."""
         ceiling = kernels.highest(logits, mask, self._size, self._tops[0])
         best = kernels.first_at(logits, mask, self._size, ceiling)
-        if best < 0 or not math.isfinite(ceiling):
+        sharp = sharpness(params)
+        if best < 0 or not (math.isfinite(ceiling) and math.isfinite(sharp)):  # as in kernels.draw
             return best
-        ids = self._allowed(mask)
+        total = 0
+        if params.top_p < 1.0 and not params.top_k:
+            total = kernels.weigh_all(logits, mask, self._size, ceiling, sharp)
+        ids = self._allowed(logits, mask, self._least(params, ceiling, sharp, total))
         values = logits[ids] + np.float32(0.0)  # so that -0.0 ranks as 0.0 does
         weights = self._weights[: len(ids)]
-        total = kernels.weigh(values, ceiling, sharpness(params), weights)
-        if total == 0:  # as in kernels.draw
-            return best
+        kernels.weigh(values, ceiling, sharp, weights)
         kept = self._ranking.keep(values, weights, total, params)
         return kernels.race_among(ids[kept], weights[kept], key)
 
-    def _allowed(self, mask: Mask) -> Ints:
-        return self._ids[: kernels.allowed_ids(mask, self._size, self._ids)]
+    def _least(self, params: SamplingParams, ceiling: float, sharp: float, total: int) -> np.int32:
+        """A logit that the first filter does not go below, as in ``kernels.allowed_ids``.
+
+        ``total``: of all weights, for top_p. A few units in the last place lower than computed, as
+        numbers are rounded, and -0.0 is as great as 0.0.
+        """
+        tops = self._tops[0]
+        if params.top_k > len(tops):
+            return _LEAST_KEY
+        if params.top_k:  # so many words have a token that is as great
+            key = int(np.partition(tops, -params.top_k)[-params.top_k])
+        else:
+            share = params.min_p
+            if params.top_p < 1.0:  # all tokens of less weight do not add up to 1 - top_p
+                share = (1.0 - params.top_p) * total / self._size / (1 << WEIGHT_BITS)
+            least = np.float32(ceiling + math.log2(0.999 * share) / sharp)
+            key = int(kernels.ordered(least.view(np.int32)))
+        return np.int32(max(key - 2, int(_LEAST_KEY)))
+
+    def _allowed(self, logits: Floats, mask: Mask, least: np.int32 = _LEAST_KEY) -> Ints:
+        count = kernels.allowed_ids(logits, mask, self._size, self._tops[0], least, self._ids)
+        return self._ids[:count]
 
 
 def _share(
@@ -228,11 +252,13 @@ class _Ranking:
     def keep(self, values: Floats, weights: Ints, total: int, params: SamplingParams) -> Ints:
         """Positions that top_k, then top_p, then min_p leave, in ascending order; at least one.
 
-        ``weights`` and their sum, ``total``, are those of all ``values``.
+        ``weights`` are those of ``values``, and ``total`` the sum of all that top_p counts, unless
+        top_k comes first.
         """
         kept: Ints = np.arange(len(values))
-        if 0 < params.top_k < len(values):
-            kept = np.sort(self.greatest(values, params.top_k))
+        if params.top_k:
+            if params.top_k < len(values):
+                kept = np.sort(self.greatest(values, params.top_k))
             total = int(weights[kept].sum())
         if params.top_p < 1.0:
             needed = max(1, math.ceil(params.top_p * total))
@@ -257,7 +283,8 @@ class _Ranking:
         """
         above, within = self._split(values, weights, len(values), needed)
         sums = np.cumsum(weights[within]) + weights[above].sum()
-        return np.sort(np.concatenate([above, within[: int(np.searchsorted(sums, needed)) + 1]]))
+        last = int(np.searchsorted(sums, needed)) + 1
+        return np.sort(np.concatenate([above, within[:last]]), kind="stable")  # nearly sorted
 
     def _split(self, values: Floats, weights: Ints, most: int, needed: int) -> tuple[Ints, Ints]:
         """Positions that are all wanted, in order, and ranked ones of which the first few are."""

@@ -79,7 +79,7 @@ def _has(word: np.uint32, bit: int) -> bool:
 
 
 @compiled()
-def _ordered(bits: np.int32) -> np.int32:
+def ordered(bits: np.int32) -> np.int32:
     """Bits of a float32 as integers that compare as the floats do, and back again."""
     return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
@@ -88,7 +88,7 @@ def _ordered(bits: np.int32) -> np.int32:
 def highest(logits: Floats, mask: Bits, size: int, tops: Ints) -> float:
     """The greatest allowed logit; -inf where the mask is empty, NaN where a logit is NaN.
 
-    ``tops`` [words]: the greatest one of each word, as ``_ordered`` bits.
+    ``tops`` [words]: the greatest one of each word, as ``ordered`` bits.
     """
     keys = logits.view(np.int32)  # only the maximum of integers becomes SIMD
     best = _LEAST_KEY
@@ -97,14 +97,14 @@ def highest(logits: Floats, mask: Bits, size: int, tops: Ints) -> float:
         start, top = word * 32, _LEAST_KEY
         if allowed == _FULL and start + 32 <= size:
             for i in range(start, start + 32):
-                top = max(top, _ordered(keys[i]))
+                top = max(top, ordered(keys[i]))
         elif allowed != 0:
             for i in range(min(32, size - start)):
                 if _has(allowed, i):
-                    top = max(top, _ordered(keys[start + i]))
+                    top = max(top, ordered(keys[start + i]))
         tops[word] = top
         best = max(best, top)
-    return -np.inf if best == _LEAST_KEY else float(float_of_bits(_ordered(best)))
+    return -np.inf if best == _LEAST_KEY else float(float_of_bits(ordered(best)))
 
 
 @compiled()
@@ -134,15 +134,21 @@ def first_at(logits: Floats, mask: Bits, size: int, value: float) -> int:
 
 
 @compiled()
-def allowed_ids(mask: Bits, size: int, out: Ints) -> int:
-    """Write the allowed token ids to ``out`` in order; returns how many."""
+def allowed_ids(
+    logits: Floats, mask: Bits, size: int, tops: Ints, least: np.int32, out: Ints
+) -> int:
+    """Write the allowed ids with logits from ``least`` on to ``out``, in order; returns how many.
+
+    ``least`` and the words' ``tops`` are as in ``highest``.
+    """
+    keys = logits.view(np.int32)
     count = 0
     for word in range((size + 31) // 32):
-        if mask[word] == 0:
+        if mask[word] == 0 or tops[word] < least:
             continue
         start = word * 32
         for i in range(min(32, size - start)):
-            if _has(mask[word], i):
+            if _has(mask[word], i) and ordered(keys[start + i]) >= least:
                 out[count] = start + i
                 count += 1
     return count
@@ -238,22 +244,20 @@ def draw(
 ) -> int:
     """The token of one row, -1 where its mask allows none; ``tops`` [words] is scratch.
 
-    ``sharpness`` is log2(e) / temperature, or 0 for the likeliest token. Only words that may win
-    are weighed: no token of a word weighs more than its greatest one.
+    ``sharpness`` is log2(e) / temperature (infinite if that overflows), or 0 for the likeliest
+    token. Only words that may win are weighed: no token weighs more than its word's greatest one.
     """
     ceiling = highest(logits, mask, size, tops)
     best = first_at(logits, mask, size, ceiling)
-    if sharpness == 0.0 or best < 0 or not math.isfinite(ceiling):
+    if sharpness == 0.0 or best < 0 or not (math.isfinite(ceiling) and math.isfinite(sharpness)):
         return best
-    if _weight(ceiling, ceiling, sharpness) == 0:
-        return best  # a temperature so small that dividing by it overflows
     word = best // 32
     weight = _word_weight(logits, mask, size, ceiling, sharpness, word)
     record = _arrival(key, np.uint64(word), weight, np.inf)
     for other in range((size + 31) // 32):
         if mask[other] == 0 or other == best // 32:
             continue
-        top = float(float_of_bits(_ordered(np.int32(tops[other]))))
+        top = float(float_of_bits(ordered(np.int32(tops[other]))))
         power = (top - ceiling) * sharpness
         power = power if power > -60.0 else -60.0  # NaN, too
         # 33 times the next power of two, as weights are off by rounding errors.
@@ -320,19 +324,25 @@ def race_among(ids: Ints, weights: Ints, key: np.uint64) -> int:
 
 
 @compiled()
-def weigh(values: Floats, ceiling: float, sharpness: float, out: Ints) -> int:
-    """Weights of ``values``, all allowed, into ``out``; returns the sum."""
+def weigh_all(logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float) -> int:
+    """The sum of the weights of all allowed tokens."""
     total = 0
-    for i in range(len(values)):
-        weight = _weight(values[i], ceiling, sharpness)
-        out[i] = weight
-        total += weight
+    for word in range((size + 31) // 32):
+        if mask[word] != 0:
+            total += _word_weight(logits, mask, size, ceiling, sharpness, word)
     return total
 
 
 @compiled()
+def weigh(values: Floats, ceiling: float, sharpness: float, out: Ints) -> None:
+    """Weights of ``values``, all allowed, into ``out``."""
+    for i in range(len(values)):
+        out[i] = _weight(values[i], ceiling, sharpness)
+
+
+@compiled()
 def _bucket(bits: np.int32) -> int:
-    return int(_ordered(bits) >> np.int32(16)) + 0x8000
+    return int(ordered(bits) >> np.int32(16)) + 0x8000
 
 
 @compiled()
