@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,15 +64,11 @@ class AdapterSlots:
         self._route = route
         self._make_bank = make_bank
         self._targets = find_targets(model)
+        """Modules that an adapter may change, by name."""
         self.identities: dict[int, str] = {}
         """Digests of the adapters that were loaded with the model, by slot."""
         self._banks: dict[tuple[str, ...], Bank] = {}
         """Banks, by the modules whose results they add to."""
-
-    @property
-    def modules(self) -> Mapping[str, Target]:
-        """Modules that an adapter may change, by name."""
-        return self._targets
 
     def beside(self, product: Product, names: Sequence[str]) -> Product:
         """``product`` plus the output of adapters; its columns belong to the modules ``names``."""
