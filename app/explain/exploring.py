@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Set
 
 from app.constraint.language.expressions import INFINITE, Expression, Kind, byte_set
+from app.constraint.language.nodes import bytes_of
 from app.constraint.language.rows import Row
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
@@ -14,7 +15,7 @@ from app.core.specs import JsonSchema
 from app.explain.graph import ChoiceKind, Edge, Graph, GraphNode
 from app.explain.marks import Marks, Unmarked
 from app.explain.measures import Mode, Texts
-from app.explain.spelling import first_bytes, members, spell_class
+from app.explain.spelling import first_bytes, spell_class
 
 _LONGEST_COUNTED = 1 << 20
 """Bytes of one choice that are counted."""
@@ -201,7 +202,7 @@ class _Explorer:
                 row = self._row(expression)
                 if len(row) != 1 or row[0][0].bit_count() > 1:
                     break
-                text, expression = bytes(members(row[0][0])), row[0][1]
+                text, expression = bytes(bytes_of(row[0][0])), row[0][1]
             parts.append(text)
             mode = mode.after(text)
         return b"".join(parts), expression, mode
@@ -233,7 +234,7 @@ class _Explorer:
             expression = split.then(pool, pool.union(others))
         for bits, target in self._row(expression):
             single = bits.bit_count() == 1
-            after = mode.after(bytes(members(bits))) if single else mode
+            after = mode.after(bytes(bytes_of(bits))) if single else mode
             kind: ChoiceKind = "byte" if single else "class"
             self._add(source, kind, spell_class(bits), pool.byte(bits), target, after, pointer)
 
