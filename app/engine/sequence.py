@@ -119,7 +119,7 @@ class Sequence:
         """Tokens to launch, drafted ones included."""
         if self.scoring is not None:
             return self.scoring.gap(self.launched)
-        return len(self.tokens) + len(self.draft.tokens) - self.launched
+        return self.num_known - self.launched
 
     @property
     def identities(self) -> Seq[int]:
@@ -172,7 +172,7 @@ class Sequence:
     @property
     def adds_one_token(self) -> bool:
         """Whether the next draw is expected to add exactly one token."""
-        if len(self.tokens) - self.answer_start + 1 >= self.request.max_tokens:
+        if self.length + 1 >= self.request.max_tokens:
             return False
         if self.cursor is not None:
             return False  # a choice may come, which is scored first
