@@ -143,11 +143,8 @@ class Sequence:
         if self.recomputes:
             assert self.prompt_scores is not None
             granted = min(granted, self.prompt_scores.most)
-        return (
-            granted
-            if self.vision_input is None
-            else self.vision_input.uncut(self.launched, granted)
-        )
+        images = self.vision_input
+        return granted if images is None else images.uncut(self.launched, granted)
 
     @property
     def recomputes(self) -> bool:
