@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from app.answer.incoming import ArgumentsReader, begun_at_end, json_string
+from app.answer.incoming import ArgumentsReader, json_string
 from app.core.arguments import Kind, Parameters, Readings, kind_of
 from app.core.json_scan import JsonScan
 from app.core.literals import Literals
@@ -33,9 +33,9 @@ class LiteralReader(ArgumentsReader):
         """Brackets that are not closed."""
 
     def _read_first(self) -> bool:
-        if not self._buffer:
+        if not self._incoming.text:
             return False
-        if self._buffer[0] == self._notation.end:
+        if self._incoming.text[0] == self._notation.end:
             return self._end("{}")
         self._step = LiteralReader._read_name
         return True
@@ -43,10 +43,10 @@ class LiteralReader(ArgumentsReader):
     def _read_name(self) -> bool:
         """The name of an argument."""
         equals, start = self._notation.equals, len(self._before)
-        at = self._buffer.find(equals, start)
+        at = self._incoming.text.find(equals, start)
         if at < 0:
             return False
-        name = json_string(self._buffer[start:at])
+        name = json_string(self._incoming.text[start:at])
         self._put(f"{', ' if self._before else '{'}{name}: ", at + len(equals))
         self._before = self._notation.comma
         self._step = LiteralReader._read_value
@@ -54,7 +54,7 @@ class LiteralReader(ArgumentsReader):
 
     def _read_value(self) -> bool:
         """What comes next of a value, or after it."""
-        buffer, notation = self._buffer, self._notation
+        buffer, notation = self._incoming.text, self._notation
         if not buffer:
             return False
         if notation.quote.startswith(buffer[: len(notation.quote)]):
@@ -76,12 +76,12 @@ class LiteralReader(ArgumentsReader):
             self._open.pop()
             self._put(buffer[0], 1)
             if self._is_value and not self._open:
-                self.rest = self._buffer
+                self.rest = self._incoming.text
             return self.rest is None
         return self._read_scalar()
 
     def _begin_string(self) -> bool:
-        if len(self._buffer) < len(self._notation.quote):
+        if len(self._incoming.text) < len(self._notation.quote):
             return False
         self._put('"', len(self._notation.quote))
         self._step = (
@@ -91,7 +91,7 @@ class LiteralReader(ArgumentsReader):
 
     def _put_mark(self, mark: str, text: str) -> bool:
         """Replace ``mark``, which comes next, by ``text``; False if it has not come completely."""
-        if len(self._buffer) < len(mark):
+        if len(self._incoming.text) < len(mark):
             return False
         self._put(text, len(mark))
         return True
@@ -103,24 +103,24 @@ class LiteralReader(ArgumentsReader):
 
     def _read_member_name(self) -> bool:
         """The name of an object's member, where names have no quotes."""
-        if not self._buffer:
+        if not self._incoming.text:
             return False
-        colon, begins = self._notation.colon, self._buffer[0]
-        at = self._buffer.find(colon)
+        colon, begins = self._notation.colon, self._incoming.text[0]
+        at = self._incoming.text.find(colon)
         # an empty object; or a name with quotes, as those have that are to differ
         if begins != "}" and begins != self._notation.quote[0]:
             if at < 0:
                 return False
-            self._put(f"{json_string(self._buffer[:at])}: ", at + len(colon))
+            self._put(f"{json_string(self._incoming.text[:at])}: ", at + len(colon))
         self._step = LiteralReader._read_value
         return True
 
     def _read_scalar(self) -> bool:
         """A number or a word."""
-        found = _NUMBER.match(self._buffer) or _WORD.match(self._buffer)
+        found = _NUMBER.match(self._incoming.text) or _WORD.match(self._incoming.text)
         if found is None:
             raise AssertionError("the text is of the notation")
-        if found.end() == len(self._buffer):
+        if found.end() == len(self._incoming.text):
             return False
         self._put(self._words.get(found[0], found[0]), found.end())
         return True
@@ -130,7 +130,7 @@ class LiteralReader(ArgumentsReader):
 
     def _read_escaped(self) -> bool:
         """A string with escapes: JSON's, and one of the quote if that is another."""
-        buffer, quote, at = self._buffer, self._notation.quote, 0
+        buffer, quote, at = self._incoming.text, self._notation.quote, 0
         found: list[str] = []
         while at < len(buffer) and buffer[at] != quote:
             if buffer[at] == "\\":
@@ -144,7 +144,7 @@ class LiteralReader(ArgumentsReader):
                 at += 1
         if at:
             self._put("".join(found), at)
-        return self._buffer.startswith(quote) and self._end_string()
+        return self._incoming.text.startswith(quote) and self._end_string()
 
     def _end_string(self) -> bool:
         self._put('"', len(self._notation.quote))
@@ -153,7 +153,7 @@ class LiteralReader(ArgumentsReader):
 
     def _end(self, text: str) -> bool:
         self._put(text, 0)
-        self.rest = self._buffer
+        self.rest = self._incoming.text
         return False
 
 
@@ -168,12 +168,12 @@ class JsonReader(ArgumentsReader):
         self._value = JsonScan()
 
     def _read(self) -> bool:
-        end = self._value.end_in(self._buffer)
-        size = len(self._buffer) if end is None else end
+        end = self._value.end_in(self._incoming.text)
+        size = len(self._incoming.text) if end is None else end
         if size:
-            self._put(self._buffer[:size], size)
+            self._put(self._incoming.text[:size], size)
         if end is not None:
-            self.rest = self._buffer
+            self.rest = self._incoming.text
         return False
 
 
@@ -193,29 +193,30 @@ class ParameterReader(ArgumentsReader):
         """Number of characters of the buffer that were checked for being a number."""
 
     def _read_before(self) -> bool:
-        if self._buffer.startswith(self._notation.before):
+        begins = self._incoming.begins(self._notation.before)
+        if begins:
             self._step = ParameterReader._read_name
             return True
-        if self._notation.before.startswith(self._buffer):
+        if begins is None:
             return False
         empty = "" if self._count else self._notation.empty
-        if empty.startswith(self._buffer) and self._buffer != empty:
+        if self._incoming.begins(empty) is None:
             return False
         self._put("}" if self._count else "{}", len(empty))
-        self.rest = self._buffer
+        self.rest = self._incoming.text
         return False
 
     def _read_name(self) -> bool:
         start, notation = len(self._notation.before), self._notation
-        found = [(self._buffer.find(each, start), each) for each in notation.betweens()]
+        found = [(self._incoming.text.find(each, start), each) for each in notation.betweens()]
         there = [pair for pair in found if pair[0] >= 0]
         if not there:
             return False
         at, between = min(there)
-        here = self._buffer[at:]  # a longer one may still come
+        here = self._incoming.text[at:]  # a longer one may still come
         if any(mark.startswith(here) and mark != here for mark in notation.betweens()):
             return False
-        name = self._buffer[start:at]
+        name = self._incoming.text[start:at]
         comma = ", " if self._count else "{"
         self._put(f"{comma}{json_string(name)}: ", at + len(between))
         self._count += 1
@@ -228,7 +229,7 @@ class ParameterReader(ArgumentsReader):
 
     def _read_value(self) -> bool:
         """Find out what the value is."""
-        kinds, buffer = self._kinds, self._buffer
+        kinds, buffer = self._kinds, self._incoming.text
         if not buffer:
             return False
         if kind_of(buffer[0], kinds, {}) in ("array", "object"):
@@ -252,7 +253,7 @@ class ParameterReader(ArgumentsReader):
 
     def _may_be_scalar(self) -> bool:
         """Whether the buffer may become a word or number, and then what follows values."""
-        text = self._buffer[: len(self._buffer) - begun_at_end(self._buffer, self._notation.after)]
+        text = self._incoming.text[: self._incoming.before(self._notation.after)[0]]
         if any(word.startswith(text) for word in self._notation.words):
             return True
         if "number" not in self._kinds:
@@ -273,20 +274,18 @@ class ParameterReader(ArgumentsReader):
 
     def _read_nested(self) -> bool:
         """An array or object."""
-        self._parts += self._nested.push(self._buffer, self._position)
+        self._parts += self._nested.push(*self._incoming.take_all())
         rest = self._nested.rest
-        self._take(len(self._buffer) - len(rest or ""))
-        self._written = self._position
+        self._incoming.put_back(rest or "")
+        self._written = self._incoming.position
         if rest is not None:
             self._step = ParameterReader._read_after
         return rest is not None
 
     def _read_after(self) -> bool:
-        if self._notation.after.startswith(self._buffer) and self._buffer != self._notation.after:
-            return False
-        return self._end_value()
+        return self._incoming.begins(self._notation.after) is not None and self._end_value()
 
     def _end_value(self) -> bool:
-        self._take(len(self._notation.after))
+        self._incoming.take(len(self._notation.after))
         self._step = ParameterReader._read_before
         return True

@@ -23,6 +23,7 @@ from app.answer.pieces import (
     LeastLikely,
     Piece,
     TokenByToken,
+    pointer_below,
 )
 from app.core.choices import ScoredChoice, ScoredWay, Way
 from app.core.events import AnswerToken, TokenChunk
@@ -91,8 +92,7 @@ class _Container:
     @property
     def next_pointer(self) -> str:
         """Pointer to the member that begins."""
-        name = self.key if self.is_object else str(self.count)
-        return f"{self.entry.pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+        return pointer_below(self.entry.pointer, self.key if self.is_object else self.count)
 
 
 @dataclass(slots=True)

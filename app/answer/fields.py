@@ -9,7 +9,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.answer.pieces import CallArguments, Content, End, Fields, FieldValue, Piece
+from app.answer.pieces import (
+    CallArguments,
+    Content,
+    End,
+    Fields,
+    FieldValue,
+    Piece,
+    pointer_below,
+)
 from app.core.json_scan import JsonWalk, Place
 
 LARGEST = 1 << 14
@@ -77,10 +85,10 @@ class _Container:
     @property
     def member(self) -> str | None:
         """Pointer to the next member; None: it is too long."""
-        name = self.key if self.is_object else str(self.count)
+        name = self.key if self.is_object else self.count
         if self.pointer is None or name is None:
             return None
-        pointer = f"{self.pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+        pointer = pointer_below(self.pointer, name)
         return pointer if len(pointer) <= LONGEST_POINTER else None
 
 

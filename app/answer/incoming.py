@@ -10,12 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 
-def begun_at_end(text: str, mark: str) -> int:
-    """How many characters at the end of ``text``, which lacks ``mark``, may begin it."""
-    lengths = range(min(len(mark) - 1, len(text)), 0, -1)
-    return next((n for n in lengths if text.endswith(mark[:n])), 0)
-
-
 class Incoming:
     """Buffer of the text that has arrived and was not taken."""
 
@@ -54,7 +48,11 @@ class Incoming:
         If not, characters at the end that may become the mark do not count.
         """
         at = self.text.find(mark)
-        return (at, True) if at >= 0 else (len(self.text) - begun_at_end(self.text, mark), False)
+        if at >= 0:
+            return at, True
+        lengths = range(min(len(mark) - 1, len(self.text)), 0, -1)
+        begun = next((n for n in lengths if self.text.endswith(mark[:n])), 0)
+        return len(self.text) - begun, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +68,13 @@ class JsonPart:
 
 
 class ArgumentsReader:
-    """Parses one call's arguments in steps, from a buffer of text that is not parsed yet."""
+    """Parses one call's arguments in steps."""
 
     def __init__(self, step: Callable[[Any], bool]) -> None:
         """``step``: the first step. Each returns whether there may be more to do. Steps are plain
         functions: a bound method would be a reference cycle, and outlive the request.
         """
-        self._buffer = ""
-        self._position = 0
-        """Where the buffer begins in the answer."""
+        self._incoming = Incoming(0)
         self._written = -1
         """End of the text that was given out, in the answer; -1: nothing was read."""
         self._parts: list[JsonPart] = []
@@ -89,30 +85,25 @@ class ArgumentsReader:
     def push(self, text: str, start: int) -> list[JsonPart]:
         """What ``text``, which begins at ``start`` of the answer, adds. Not beyond their end."""
         if self._written < 0:
-            self._position = self._written = start
-        self._buffer += text
+            self._incoming.position = self._written = start
+        self._incoming.push(text)
         while self._step(self):
             pass
         parts, self._parts = self._parts, []
         return parts
 
     def _put(self, text: str, count: int) -> None:
-        """Give out ``text``, the JSON of the buffer's first ``count`` characters."""
-        self._take(count)
-        self._parts.append(JsonPart(text, self._written, self._position))
-        self._written = self._position
-
-    def _take(self, count: int) -> None:
-        self._buffer = self._buffer[count:]
-        self._position += count
+        """Give out ``text``, the JSON of the next ``count`` characters."""
+        self._incoming.take(count)
+        self._parts.append(JsonPart(text, self._written, self._incoming.position))
+        self._written = self._incoming.position
 
     def _put_bare(self, mark: str) -> bool:
         """Give out a string's text before ``mark``; returns whether the mark was found."""
-        at = self._buffer.find(mark)
-        ready = at if at >= 0 else len(self._buffer) - begun_at_end(self._buffer, mark)
+        ready, found = self._incoming.before(mark)
         if ready:
-            self._put(json_string(self._buffer[:ready])[1:-1], ready)
-        return at >= 0
+            self._put(json_string(self._incoming.text[:ready])[1:-1], ready)
+        return found
 
 
 def json_string(text: str) -> str:

@@ -201,6 +201,11 @@ class End:
     """The stop string that ended it."""
 
 
+def pointer_below(pointer: str, member: str | int) -> str:
+    """JSON Pointer (RFC 6901) to a member or an item of the value at ``pointer``."""
+    return f"{pointer}/{str(member).replace('~', '~0').replace('/', '~1')}"
+
+
 TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 """A piece that has a place in the text."""
 

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.answer.pieces import CallArguments, CallStart, Content, Piece, PromptSpan
+from app.answer.pieces import (
+    CallArguments,
+    CallStart,
+    Content,
+    Piece,
+    PromptSpan,
+    pointer_below,
+)
 from app.core.arguments import objects_in
 from app.core.verbatim import Document, Passage, Source, passages_of
 
@@ -84,11 +91,7 @@ def _strings(schema: Any, text: str) -> Iterator[tuple[str, str, list[Source]]]:
                 yield pointer, value, sources
         elif nodes and isinstance(value, dict | list):
             below = [
-                (
-                    f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}",
-                    member,
-                    lookup.below(nodes, key),
-                )
+                (pointer_below(pointer, key), member, lookup.below(nodes, key))
                 for key, member in (value.items() if isinstance(value, dict) else enumerate(value))
             ]
             waiting.extend(reversed(below))

@@ -9,10 +9,9 @@ from typing import Any
 
 from app.constraint.limits import Limits
 from app.constraint.regex.syntax import PatternError
-from app.constraint.schema.contradiction import Trials, contradiction_in
+from app.constraint.schema.contradiction import Trials, find_contradiction
 from app.constraint.schema.document import Document, Node
-from app.constraint.schema.keywords import FOLLOWED
-from app.constraint.schema.relaxing import (
+from app.constraint.schema.edits import (
     OURS,
     Edit,
     at_fault,
@@ -22,6 +21,7 @@ from app.constraint.schema.relaxing import (
     renamed,
     widening,
 )
+from app.constraint.schema.keywords import FOLLOWED
 from app.core.arguments import Arguments, objects_in
 from app.core.composite import with_schemas
 from app.core.constraint import ConstraintSpec, Relaxation
@@ -98,7 +98,7 @@ def explained(
         for schema in _schemas(spec):
             # one that may be relaxed was searched before
             if schema.subject == error.subject and not schema.relax:
-                clash = contradiction_in(schema.schema, limits, close=schema.close_objects)
+                clash = find_contradiction(schema.schema, limits, close=schema.close_objects)
                 if clash is not None:
                     return clash.error.about(schema.subject)
     return error
@@ -130,14 +130,14 @@ def _relaxed_leaf(
         until = until or time.process_time() + _SECONDS
         hurried = len(edits) >= _MOST_EDITS or time.process_time() > until
         if isinstance(refused, UnsatisfiableSchema):
-            clash = contradiction_in(schema, limits, close=spec.close_objects)
+            clash = find_contradiction(schema, limits, close=spec.close_objects)
             refused = clash.error if clash else refused
             ways = [[edit] for edit in clash.edits] if clash else []
         else:
             first = at_fault(schema, refused) if _may_be_relaxed(refused, bool(edits)) else None
             ways = [[edit] for edit in _upward(first)] if first is not None else []
             if isinstance(refused, ConstraintTooComplex) and ways and not hurried:
-                ways.insert(0, costly(schema, ways[0][0][0], limits, close=spec.close_objects))
+                ways.insert(0, find_costly(schema, ways[0][0][0], limits, close=spec.close_objects))
         if hurried and ways:
             ways = [[_ALL]]
         more = next(filter(None, (_widened(schema, way, limits) for way in ways)), None)
@@ -225,7 +225,7 @@ _PARTS = {"if": ("if", "then", "else")}
 """Keywords whose subschemas are dropped together with a keyword, if not only its own."""
 
 
-def costly(schema: Any, place: str, limits: Limits, *, close: bool) -> list[Edit]:
+def find_costly(schema: Any, place: str, limits: Limits, *, close: bool) -> list[Edit]:
     """Keywords, inner ones first, without which the subschema at ``place`` is not too complex.
 
     Keywords about the same value are dropped together, then put back by halves while the rest is
@@ -266,7 +266,7 @@ class _Search:
         if self._trials.left <= 0:  # a copy of the schema takes time, too
             return False
         left = edited(self._schema, *sorted(dropped, key=lambda edit: (-len(edit[0]), edit)))
-        if self._trials.of(left, self._place) not in ("some", "empty"):
+        if self._trials.run(left, self._place) not in ("some", "empty"):
             return False
         self._dropped = dropped
         return True

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from app.constraint.limits import Limits
-from app.constraint.schema.relaxing import edited, widening
+from app.constraint.schema.edits import edited, widening
 from app.core.constraint import Written
 
 SECONDS = 0.5

@@ -71,12 +71,12 @@ class Portion(Span):
         tables = sequence.blocks.views()
         scoring = sequence.scoring
         if scoring is not None and scoring.is_whole(start, granted):
-            tokens, tree = scoring.span(sequence.tokens, start)
+            tokens, rows, tree = scoring.span(sequence.tokens, start)
             return Portion(
                 tokens,
                 start,
                 tables,
-                rows=scoring.rows(start),
+                rows=rows,
                 tree=tree,
                 sequence=sequence,
                 end=start,

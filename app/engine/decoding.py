@@ -290,7 +290,7 @@ class Decoder:
         if state is not None and state.is_final:
             sequence.finish("stop")
             return
-        length, budget = len(sequence.tokens) - sequence.answer_start, sequence.budget
+        length, budget = sequence.length, sequence.budget
         if budget.thinking is not None and length >= budget.limit:
             # Either all is spent, or the answer is complete: it needs no end mark any more, and
             # no tokens in reserve.

@@ -134,16 +134,13 @@ class FairQueue(Generic[T]):
     def _next_of(self, found: _Class[T], passed: Collection[T]) -> T | None:
         if found.back:
             return found.back[0]
-        best: tuple[tuple[int, int, int, int], T] | None = None
+        ranked: list[tuple[int, int, int, int, T]] = []
         for line in found.lines.values():
             over = sum([item in line.waiting for item in passed])
-            if over == len(line.waiting):
-                continue
-            first = next(item for item in line.waiting if item not in passed)
-            rank = (over, line.served, line.turn, self._serials[first])
-            if best is None or rank < best[0]:
-                best = rank, first
-        return None if best is None else best[1]
+            if over < len(line.waiting):
+                first = next(item for item in line.waiting if item not in passed)
+                ranked.append((over, line.served, line.turn, self._serials[first], first))
+        return min(ranked)[-1] if ranked else None  # no two have one serial
 
     def is_overdue(self, item: T) -> bool:
         """Whether the class of ``item`` has let so many turns pass that the next one is its own."""

@@ -268,8 +268,7 @@ class Scheduler:
                     del grants[sequence]
                     continue
             while sequence in grants and not blocks.can_grow(sequence.blocks, needed):
-                grants.pop(self._preempt(), None)
-                batch.stats.preemptions += 1
+                self._preempt(batch)
             if sequence in grants:
                 blocks.grow(sequence.blocks, needed)
 
@@ -287,13 +286,14 @@ class Scheduler:
                 if sequence.launched > sequence.computed:
                     del grants[sequence]
                     break
-                grants.pop(self._preempt(), None)
-                batch.stats.preemptions += 1
+                self._preempt(batch)
 
-    def _preempt(self) -> Sequence:
+    def _preempt(self, batch: Batch) -> Sequence:
         """Take all blocks from the sequence scheduled last; what it knows it keeps."""
         sequence = self.running[-1]
         self._put_back(sequence)
+        batch.grants.pop(sequence, None)
+        batch.stats.preemptions += 1
         return sequence
 
     def _may_have_slot(self, sequence: Sequence, batch: Batch) -> bool:
@@ -321,9 +321,7 @@ class Scheduler:
         """Preempt the last one of a lower class than ``sequence``'s; False: there is none."""
         if not self.running or self.running[-1].tier >= sequence.tier:
             return False
-        last = self._preempt()
-        batch.grants.pop(last, None)
-        batch.stats.preemptions += 1
+        last = self._preempt(batch)
         if batch.displaced is None or batch.displaced < last.tier:
             batch.displaced = last.tier
         return True

@@ -119,7 +119,7 @@ class Sequence:
         """Tokens to launch, drafted ones included."""
         if self.scoring is not None:
             return self.scoring.gap(self.launched)
-        return len(self.tokens) + len(self.draft.tokens) - self.launched
+        return self.num_known - self.launched
 
     @property
     def identities(self) -> Seq[int]:
@@ -143,11 +143,8 @@ class Sequence:
         if self.recomputes:
             assert self.prompt_scores is not None
             granted = min(granted, self.prompt_scores.most)
-        return (
-            granted
-            if self.vision_input is None
-            else self.vision_input.uncut(self.launched, granted)
-        )
+        images = self.vision_input
+        return granted if images is None else images.uncut(self.launched, granted)
 
     @property
     def recomputes(self) -> bool:
@@ -172,7 +169,7 @@ class Sequence:
     @property
     def adds_one_token(self) -> bool:
         """Whether the next draw is expected to add exactly one token."""
-        if len(self.tokens) - self.answer_start + 1 >= self.request.max_tokens:
+        if self.length + 1 >= self.request.max_tokens:
             return False
         if self.cursor is not None:
             return False  # a choice may come, which is scored first

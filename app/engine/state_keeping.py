@@ -166,7 +166,10 @@ class StateKeeper:
             if others[:end] != tokens[:end]:
                 continue
             border = end
-            while border + size <= most and _agree(others, tokens, border, border + size):
+            while border + size <= most:
+                block = slice(border, border + size)
+                if others[block] != tokens[block]:
+                    break
                 border += size
             if border > other.launched:
                 other.states.want(border)
@@ -201,7 +204,3 @@ class StateKeeper:
 def _least(sequence: Sequence) -> int:
     """Minimum slots of a sequence in a step: two if tokens may be taken back."""
     return 1 if sequence.state is None else 2
-
-
-def _agree(one: Seq[int], other: Seq[int], start: int, end: int) -> bool:
-    return one[start:end] == other[start:end]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.constraint.automaton.automaton import Automaton
-from app.constraint.distinct.places import Place, Places
+from app.constraint.distinct.places import BYTES, Place, Places
 from app.constraint.distinct.plans import Plans
 from app.constraint.json.whitespace import Whitespace
+from app.constraint.language.nodes import bytes_of
 from app.constraint.language.rows import at_once
 from app.constraint.program import Program
 from app.constraint.quotes.automaton import PieceAutomaton
@@ -71,9 +72,10 @@ class Checker:
         start = text.rfind(b"\n", 0, offset) + 1
         allowed = first_bytes(automaton.derivatives.live_row(automaton.expression(state)))
         if place.is_near:  # what would repeat an item
-            nexts = [byte for byte in range(256) if allowed >> byte & 1]
             allowed = sum(
-                1 << b for b in nexts if self._places.advanced(place, bytes([b])) is not None
+                1 << byte
+                for byte in bytes_of(allowed)
+                if self._places.advanced(place, BYTES[byte]) is not None
             )
         rest: bytes | None = b""
         if offset == len(text) and not valid:

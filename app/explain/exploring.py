@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Set
 
+from app.constraint.cached_method import cached_method
 from app.constraint.language.expressions import INFINITE, Expression, Kind, byte_set
+from app.constraint.language.nodes import bytes_of
 from app.constraint.language.rows import Row
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
@@ -14,7 +16,7 @@ from app.core.specs import JsonSchema
 from app.explain.graph import ChoiceKind, Edge, Graph, GraphNode
 from app.explain.marks import Marks, Unmarked
 from app.explain.measures import Mode, Texts
-from app.explain.spelling import first_bytes, members, spell_class
+from app.explain.spelling import first_bytes, spell_class
 
 _LONGEST_COUNTED = 1 << 20
 """Bytes of one choice that are counted."""
@@ -73,7 +75,6 @@ class _Explorer:
         self._max_nodes = max_nodes
         self._began = len(self._pool)
         self._work = 0
-        self._rows: dict[Expression, Row] = {}
         self._folded = folded
         self._built = exploration.built
         self._marks = Marks(self._pool, self._is_fold)
@@ -85,7 +86,6 @@ class _Explorer:
         """Of every node but the first: its number, expression and mode."""
         self._rules: dict[int, int] = {}
         """Numbers of rules, in the order they are met."""
-        self._folds: dict[Expression, bool] = {}
         self._whole = True
 
     def run(self, root: Expression) -> Graph:
@@ -103,12 +103,10 @@ class _Explorer:
                 self._add_ways(number, expression, mode)
         return Graph(self._nodes, self._whole)
 
+    @cached_method
     def _row(self, expression: Expression) -> Row:
-        known = self._rows.get(expression)
-        if known is None:
-            self._work += _WORK_OF_PART * self._breadth(expression)
-            known = self._rows[expression] = self._derivatives.live_row(expression)
-        return known
+        self._work += _WORK_OF_PART * self._breadth(expression)
+        return self._derivatives.live_row(expression)
 
     def _breadth(self, expression: Expression) -> int:
         """Approximate number of parts of a derivative."""
@@ -201,7 +199,7 @@ class _Explorer:
                 row = self._row(expression)
                 if len(row) != 1 or row[0][0].bit_count() > 1:
                     break
-                text, expression = bytes(members(row[0][0])), row[0][1]
+                text, expression = bytes(bytes_of(row[0][0])), row[0][1]
             parts.append(text)
             mode = mode.after(text)
         return b"".join(parts), expression, mode
@@ -233,7 +231,7 @@ class _Explorer:
             expression = split.then(pool, pool.union(others))
         for bits, target in self._row(expression):
             single = bits.bit_count() == 1
-            after = mode.after(bytes(members(bits))) if single else mode
+            after = mode.after(bytes(bytes_of(bits))) if single else mode
             kind: ChoiceKind = "byte" if single else "class"
             self._add(source, kind, spell_class(bits), pool.byte(bits), target, after, pointer)
 
@@ -290,19 +288,18 @@ class _Explorer:
     def _is_named(self, head: Expression) -> bool:
         return self._pool.kinds[head] in (*_BY_NAME, Kind.MARKED)
 
+    @cached_method
     def _is_fold(self, marked: Expression) -> bool:
         """Whether it is a whole value, one that may be an object or array, and folded."""
-        if marked not in self._folds:
-            pointer = self._marks.pointer_of(marked)
-            inside = self._pool.operands[marked][0]
-            self._folds[marked] = (
-                marked < self._built
-                and pointer is not None
-                and self._folded(pointer)
-                and self._pool.kinds[inside] != Kind.RULE
-                and first_bytes(self._derivatives.row(marked)) & (_OBJECT | _ARRAY) != 0
-            )
-        return self._folds[marked]
+        pointer = self._marks.pointer_of(marked)
+        inside = self._pool.operands[marked][0]
+        return (
+            marked < self._built
+            and pointer is not None
+            and self._folded(pointer)
+            and self._pool.kinds[inside] != Kind.RULE
+            and first_bytes(self._derivatives.row(marked)) & (_OBJECT | _ARRAY) != 0
+        )
 
 
 def folded_graph(asked: GraphSpec, limits: Limits | None = None) -> tuple[Graph, Program]:

@@ -9,6 +9,7 @@ from app.constraint.json.text import CHARACTER
 from app.constraint.language.codepoints import ranges
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import ByteSet, Expression, Kind, byte_range, byte_set
+from app.constraint.language.nodes import bytes_of
 from app.constraint.language.rows import Row
 
 _PRINTABLE = byte_range(0x20, 0x7E)
@@ -19,11 +20,6 @@ _NAMED = {0x20: "space", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 _SPECIAL = set(b"\\[]^-")
 _NEARLY_ALL = 80
 """Number of printable characters from which a class is spelled as a negation."""
-
-
-def members(bits: ByteSet) -> list[int]:
-    """The bytes of a class, ascending."""
-    return [byte for byte in range(256) if bits >> byte & 1]
 
 
 def first_bytes(row: Row) -> ByteSet:
@@ -46,17 +42,17 @@ def spell_bytes(text: bytes) -> str:
 
 def spell_class(bits: ByteSet) -> str:
     """A byte class as ``a`` or ``[a-z0-9]``; bytes of other characters are ``non-ASCII``."""
-    printable = members(bits & _PRINTABLE)
+    printable = bytes_of(bits & _PRINTABLE)
     parts = []
     if len(printable) >= _NEARLY_ALL:
         bits &= ~byte_set([0x7F])  # not worth a word
-        missing = members(_PRINTABLE & ~bits)
+        missing = bytes_of(_PRINTABLE & ~bits)
         parts.append(f"[^{_ranges(missing)}]" if missing else "any printable")
     elif len(printable) == 1:
         parts.append(_NAMED.get(printable[0], chr(printable[0])))
     elif printable:
         parts.append(f"[{_ranges(printable)}]")
-    control = members(bits & _CONTROL)
+    control = bytes_of(bits & _CONTROL)
     if len(control) > 4:
         parts.append("control")
     else:

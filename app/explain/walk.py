@@ -6,7 +6,7 @@ in common with another way. Of equal positions, that of the first way is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression
@@ -79,6 +79,16 @@ class _Position:
     origin: _Arrival
 
 
+@dataclass(slots=True)
+class _Front:
+    """Where a text has led."""
+
+    positions: list[_Position] = field(default_factory=list)
+    arrivals: list[_Arrival] = field(default_factory=list)
+    seen: set[tuple[int, Expression, int]] = field(default_factory=set, compare=False)
+    """Way, rest and leap of the positions so far, those that were passed at once included."""
+
+
 class Walker:
     """Walks texts over one graph, whose program nothing else may use at that time."""
 
@@ -111,42 +121,34 @@ class Walker:
 
         Cost: a derivative for each byte and position, most of them known.
         """
-        positions: list[_Position] = []
-        arrivals: list[_Arrival] = []
-        seen: set[tuple[int, Expression, int]] = set()
-        self._arrive(_Arrival(at.node, at.offset, True, at.steps, None), positions, arrivals, seen)
-        settled, offset = arrivals[0], at.offset
+        front = _Front()
+        self._arrive(_Arrival(at.node, at.offset, True, at.steps, None), front)
+        settled, offset = front.arrivals[0], at.offset
         while offset < len(text):
             # Characters that are known to change nothing: most characters of a long text.
-            key = tuple([(each.way, each.rest, each.leapt) for each in positions])
-            idle: set[str] = set() if arrivals else self._idle.setdefault(key, set())
+            key = tuple([(each.way, each.rest, each.leapt) for each in front.positions])
+            idle: set[str] = set() if front.arrivals else self._idle.setdefault(key, set())
             while offset < len(text) and text[offset] in idle:
                 offset += 1
             if offset == len(text):
                 break
-            before = positions, arrivals
-            arrivals, written = [], text[offset].encode("utf-8", "surrogatepass")
+            before, written = front, text[offset].encode("utf-8", "surrogatepass")
             for index, byte in enumerate(written, start=1):
-                whole = index == len(written)
-                positions, arrivals = self._push(positions, byte, offset, whole=whole)
-            if not positions and not arrivals:
-                return replace(self._walk_to(*before, settled, offset), complete=False)
-            if text[offset].isascii() and before == (positions, arrivals):
+                front = self._push(front.positions, byte, offset, whole=index == len(written))
+            if not front.positions and not front.arrivals:
+                return replace(self._walk_to(before, settled, offset), complete=False)
+            if text[offset].isascii() and before == front:
                 idle.add(text[offset])
-            first = arrivals[0] if arrivals else positions[0].origin
-            from_one = len(arrivals) < 2 and all(each.origin is first for each in positions)
-            if from_one and first.whole:
+            first = front.arrivals[0] if front.arrivals else front.positions[0].origin
+            others = any(each.origin is not first for each in front.positions)
+            if len(front.arrivals) < 2 and not others and first.whole:
                 settled = first
             offset += 1
-        return self._walk_to(positions, arrivals, settled, len(text))
+        return self._walk_to(front, settled, len(text))
 
-    def _push(
-        self, positions: list[_Position], byte: int, offset: int, *, whole: bool
-    ) -> tuple[list[_Position], list[_Arrival]]:
+    def _push(self, positions: list[_Position], byte: int, offset: int, *, whole: bool) -> _Front:
         """``whole``: whether this is the last byte of the character at ``offset``."""
-        after: list[_Position] = []
-        arrivals: list[_Arrival] = []
-        seen: set[tuple[int, Expression, int]] = set()
+        after = _Front()
         for position in positions:
             leap = self._edges[position.way].leap
             if position.leapt == _DECIDING:
@@ -165,62 +167,48 @@ class Walker:
                 moved = _Position(position.way, self._empty, leapt, start, position.origin)
             else:
                 continue
-            self._add(moved, offset + whole, whole, after, arrivals, seen)
-        return after, arrivals
+            self._add(moved, offset + whole, whole, after)
+        return after
 
-    def _add(
-        self,
-        position: _Position,
-        offset: int,
-        whole: bool,
-        positions: list[_Position],
-        arrivals: list[_Arrival],
-        seen: set[tuple[int, Expression, int]],
-    ) -> None:
+    def _add(self, position: _Position, offset: int, whole: bool, front: _Front) -> None:
         """Add ``position``, and those after it where its choice or its leap may be over."""
         key = position.way, position.rest, position.leapt
-        if key in seen:
+        if key in front.seen:
             return
-        seen.add(key)
+        front.seen.add(key)
         edge = self._edges[position.way]
         if position.leapt == _DECIDING:
             if position.rest != self._derivatives.pool.epsilon:
-                positions.append(position)
+                front.positions.append(position)
             if self._nullable[position.rest]:
                 leaping = replace(position, rest=self._empty, leapt=0)
-                self._add(leaping, offset, whole, positions, arrivals, seen)
+                self._add(leaping, offset, whole, front)
         elif position.leapt < len(edge.leap):
-            positions.append(position)
+            front.positions.append(position)
         elif edge.target is not None:
             last = replace(position.start, end=offset)
             arrival = _Arrival(edge.target, offset, whole, position.origin.steps + 1, last)
-            self._arrive(arrival, positions, arrivals, seen)
+            self._arrive(arrival, front)
 
-    def _arrive(
-        self,
-        arrival: _Arrival,
-        positions: list[_Position],
-        arrivals: list[_Arrival],
-        seen: set[tuple[int, Expression, int]],
-    ) -> None:
-        arrivals.append(arrival)
+    def _arrive(self, arrival: _Arrival, front: _Front) -> None:
+        front.arrivals.append(arrival)
         for way in self._ways[arrival.node]:
             start = Step(way, arrival.offset, None, arrival.offset, arrival.last)
             position = _Position(way, self._edges[way].decides, _DECIDING, start, arrival)
-            self._add(position, arrival.offset, arrival.whole, positions, arrivals, seen)
+            self._add(position, arrival.offset, arrival.whole, front)
 
-    def _walk_to(
-        self, positions: list[_Position], arrivals: list[_Arrival], settled: _Arrival, offset: int
-    ) -> Walk:
+    def _walk_to(self, front: _Front, settled: _Arrival, offset: int) -> Walk:
         """The walk to a node where an answer may end, or else along the first position."""
         resume = Resume(settled.node, settled.offset, settled.steps)
-        ends = [arrival for arrival in arrivals if self._nodes[arrival.node].accepting]
-        if ends or not positions:
-            arrival, step = (ends or arrivals)[0], (ends or arrivals)[0].last
+        ends = [arrival for arrival in front.arrivals if self._nodes[arrival.node].accepting]
+        if ends or not front.positions:
+            arrival = (ends or front.arrivals)[0]
+            step = arrival.last
         else:
-            arrival, step = positions[0].origin, positions[0].origin.last
+            arrival = front.positions[0].origin
+            step = arrival.last
             if arrival.offset < offset:
-                step = replace(positions[0].start, end=offset)
+                step = replace(front.positions[0].start, end=offset)
         steps: list[Step] = []
         while step is not None:
             steps.append(step)

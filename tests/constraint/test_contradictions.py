@@ -10,9 +10,9 @@ import pytest
 from app.constraint.limits import Limits
 from app.constraint.program import compile_program
 from app.constraint.schema import contradiction
-from app.constraint.schema.contradiction import Trials, contradiction_in
+from app.constraint.schema.contradiction import Trials, find_contradiction
 from app.constraint.schema.document import escape_token
-from app.constraint.schema.relaxing import edited
+from app.constraint.schema.edits import edited
 from app.core.errors import UnsatisfiableSchema
 from app.core.specs import JsonSchema
 from tests.conformance.random_schemas import random_schema
@@ -125,20 +125,20 @@ def test_the_named_subschema_is_empty_by_itself_and_can_be_relaxed() -> None:
     for seed in range(many(400, 16)):
         rng = random.Random(seed)
         schema = {"allOf": [random_schema(rng), random_schema(rng)]}
-        clash = contradiction_in(schema, Limits(), close=False)
+        clash = find_contradiction(schema, Limits(), close=False)
         if clash is None:
             continue
         found += 1
         trials = Trials(Limits(), close=False)
-        assert trials.of(schema, clash.pointer) == "empty", schema
+        assert trials.run(schema, clash.pointer) == "empty", schema
         if clash.edits:
             assert compile_program(JsonSchema(schema, relax=True)).relaxed, schema
     assert found > many(40, 16)
 
 
 def test_a_schema_that_something_satisfies_has_no_contradiction() -> None:
-    assert contradiction_in({"type": "string", "minLength": 2}, Limits(), close=True) is None
-    assert contradiction_in(False, Limits(), close=True) is None
+    assert find_contradiction({"type": "string", "minLength": 2}, Limits(), close=True) is None
+    assert find_contradiction(False, Limits(), close=True) is None
     assert message_of(False).pointer is None
 
 
@@ -192,5 +192,5 @@ def test_a_search_that_has_no_steps_left_copies_the_schema_no_more(
     properties["bad"] = {"type": "string", "minLength": 3, "maxLength": 1}
     schema = {"type": "object", "properties": properties, "required": ["bad"]}
     monkeypatch.setattr(contradiction, "_STEPS", 200_000)
-    contradiction_in(schema, Limits(), close=False)
+    find_contradiction(schema, Limits(), close=False)
     assert len(copies) < 10

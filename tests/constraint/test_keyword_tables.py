@@ -9,9 +9,9 @@ import pytest
 
 from app.constraint.language.expressions import INFINITE
 from app.constraint.program import compile_program
+from app.constraint.schema.edits import OURS
 from app.constraint.schema.keywords import _SHAPES, FOLLOWED
 from app.constraint.schema.logic.negation import _NEGATIONS
-from app.constraint.schema.relaxing import OURS
 from app.core.errors import InvalidSchema, UnsupportedSchema
 from app.core.specs import JsonSchema
 from app.explain.keywords import _ENFORCED

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from app.constraint.limits import Limits
 from app.constraint.program import compile_program
 from app.constraint.satisfaction import satisfied
-from app.constraint.schema.relaxing import edited
+from app.constraint.schema.edits import edited
 from app.core.arguments import Arguments, Parameters
 from app.core.composite import Composite, Either, Series
 from app.core.constraint import Relaxation, Written

@@ -12,6 +12,7 @@ from app.core.events import AnswerToken
 from app.core.images import PromptImages
 from app.core.request import EngineRequest, ServiceTier
 from app.core.step import Span
+from app.engine.batch import Batch
 from app.engine.budget import Budget
 from app.engine.config import EngineConfig
 from app.engine.draft import Draft, Source
@@ -241,7 +242,7 @@ def test_a_preempted_prompt_is_not_charged_twice() -> None:
     assert bench.step() == ["b0", "a0"]
     bench.add("a1", own(1), "a")
     bench.add("b1", own(2), "b")
-    assert bench.scheduler._preempt() is bench.sequences["a0"]  # as if no block were free
+    assert bench.scheduler._preempt(Batch()) is bench.sequences["a0"]  # as if no block were free
     assert bench.step() == ["a0"]
     bench.end("b0")
     assert bench.step() == ["a1"]  # a has been served 7 tokens, b 12

@@ -6,17 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from app.answer.formats.calls import ToolFormat
-from app.answer.formats.families import (
-    PLAIN,
-    cohere,
-    deepseek,
-    hermes,
-    kimi,
-    lists,
-    llama,
-    marked,
-    mistral,
-)
+from app.answer.formats.families import PLAIN, hermes, lists, marked, marked_at_last
 from app.answer.formats.harmony import harmony
 from app.answer.formats.literals import literals, takes_results_of_text, writes
 from app.answer.formats.parameters import parameters
@@ -38,14 +28,10 @@ DETECTORS: tuple[Callable[[str], ToolFormat | None], ...] = (
     harmony,
     literals,
     parameters,
-    mistral,
-    deepseek,
-    kimi,
-    cohere,
+    marked,
     lists,
     hermes,
-    llama,
-    marked,
+    marked_at_last,
 )
 """Detectors of tool formats in the text of a chat template; each returns None for templates of
 another format. The first match wins."""

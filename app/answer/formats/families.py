@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -31,26 +32,20 @@ MISTRAL = SpelledCalls(
 )
 """From tokenizer version 11 on."""
 
-_CALL_ID = replace(
+MISTRAL_IDS = replace(
     MISTRAL, call="[TOOL_CALLS]$name[CALL_ID]$id[ARGS]$arguments", id_pattern="[a-zA-Z0-9]{9}"
 )
 
+MISTRAL_LIST = replace(
+    MISTRAL_IDS,
+    begin="[TOOL_CALLS][",
+    call=_OBJECT,
+    other_tail=', "id": "$id"}',
+    separator=", ",
+    end="]",
+)
 
-def mistral(template: str) -> SpelledCalls | None:
-    if "[TOOL_CALLS]" not in template:
-        return None
-    if "[ARGS]" in template:
-        return _CALL_ID if "[CALL_ID]" in template else MISTRAL
-    space = " " if "[TOOL_CALLS] " in template else ""
-    return replace(
-        MISTRAL,
-        begin=f"[TOOL_CALLS]{space}[",
-        call=_OBJECT,
-        other_tail=', "id": "$id"}',
-        id_pattern=_CALL_ID.id_pattern,
-        separator=", ",
-        end="]",
-    )
+MISTRAL_SPACED = replace(MISTRAL_LIST, begin="[TOOL_CALLS] [")
 
 
 # DeepSeek V3, R1 and V3.1
@@ -72,12 +67,6 @@ DEEPSEEK_V3_1 = SpelledCalls(
     end="<｜tool▁calls▁end｜>",
     trigger="<｜tool▁calls▁begin｜>",
 )
-
-
-def deepseek(template: str) -> SpelledCalls | None:
-    if "<｜tool▁sep｜>" not in template:
-        return None
-    return DEEPSEEK_V3 if "```json" in template else DEEPSEEK_V3_1
 
 
 # Kimi K2 and K3
@@ -111,12 +100,6 @@ KIMI_K3 = SpelledCalls(
 )
 
 
-def kimi(template: str) -> SpelledCalls | None:
-    if "<|tool_calls_section_begin|>" in template:
-        return KIMI_K2
-    return KIMI_K3 if "open_tag('tools')" in template else None
-
-
 # Command R7B and later, Command R and R+
 
 COMMAND = SpelledCalls(
@@ -129,9 +112,29 @@ COMMAND = SpelledCalls(
     id_pattern="0|[1-9][0-9]{0,3}",
 )
 
+_MARKED = (
+    (("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"), MISTRAL_IDS),
+    (("[TOOL_CALLS]", "[ARGS]"), MISTRAL),
+    (("[TOOL_CALLS] ",), MISTRAL_SPACED),
+    (("[TOOL_CALLS]",), MISTRAL_LIST),
+    (("<｜tool▁sep｜>", "```json"), DEEPSEEK_V3),
+    (("<｜tool▁sep｜>",), DEEPSEEK_V3_1),
+    (("<|tool_calls_section_begin|>",), KIMI_K2),
+    (("open_tag('tools')",), KIMI_K3),
+    (("<|START_ACTION|>", '"tool_name": '), COMMAND),
+)
+"""Substrings of a template's source, all required; the first row that matches counts."""
 
-def cohere(template: str) -> SpelledCalls | None:
-    return COMMAND if "<|START_ACTION|>" in template and '"tool_name": ' in template else None
+
+def marked(template: str) -> SpelledCalls | None:
+    return _find_marked(template, _MARKED)
+
+
+def _find_marked(
+    template: str, rows: Iterable[tuple[tuple[str, ...], SpelledCalls]]
+) -> SpelledCalls | None:
+    found = (known for marks, known in rows if all(mark in template for mark in marks))
+    return next(found, None)
 
 
 # A JSON list between marks
@@ -214,14 +217,6 @@ LLAMA = SpelledCalls(
 )
 """The template takes one call in a message."""
 
-_LLAMA_MARKS = ("<|start_header_id|>", "<|header_start|>")
-
-
-def llama(template: str) -> SpelledCalls | None:
-    has_json = '{"name": "' in template and '"parameters": ' in template
-    return LLAMA if has_json and any(mark in template for mark in _LLAMA_MARKS) else None
-
-
 # Calls between marks, as an object or after their names
 
 MINIMAX_M1 = SpelledCalls(
@@ -269,7 +264,9 @@ FUNCTIONARY_3_1 = SpelledCalls(
     name="functionary 3.1", call="<function=$name>$arguments</function>", trigger="<function="
 )
 
-_MARKED = (
+_MARKED_AT_LAST = (
+    (('{"name": "', '"parameters": ', "<|start_header_id|>"), LLAMA),
+    (('{"name": "', '"parameters": ', "<|header_start|>"), LLAMA),
     (("<tool_calls>\\n", '"arguments": '), MINIMAX_M1),
     (("<|action_start|><|plugin|>",), INTERNLM_2),
     (('function_call="<|function_call|>"',), GIGACHAT_3_1),
@@ -278,9 +275,8 @@ _MARKED = (
     (("<function_call> ",), GRANITE_20B),
     (("'<function=' + ", "+ '</function>'"), FUNCTIONARY_3_1),
 )
-"""Substrings of a template's source, all required; tried after all other detectors."""
+"""As ``_MARKED``, tried after all other detectors."""
 
 
-def marked(template: str) -> SpelledCalls | None:
-    found = (known for marks, known in _MARKED if all(mark in template for mark in marks))
-    return next(found, None)
+def marked_at_last(template: str) -> SpelledCalls | None:
+    return _find_marked(template, _MARKED_AT_LAST)

@@ -76,14 +76,8 @@ def _read_off(text: str) -> tuple[SpelledCalls, dict[str, str]] | None:
     names = [text.find(name) for name in _NAMES]
     keys = [text.find(key) for key in (*_STRINGS, *_OTHERS)]
     value, last_value = text.find(_ONE), text.rfind(_TWO)
-    if sorted([names[0], *keys, *names[1:], last_value]) != [
-        names[0],
-        *keys,
-        *names[1:],
-        last_value,
-    ]:
-        return None
-    if names[0] < 0 or value < 0:
+    order = [names[0], *keys, *names[1:], last_value]
+    if order != sorted(order) or names[0] < 0 or value < 0:
         return None
     after_name = text[names[0] + len(_NAMES[0]) : keys[0]]
     after_value = text[value + len(_ONE) : keys[1]]

@@ -406,7 +406,7 @@ class Places:
         What may follow keeps its marks. Raises ``RejectedToken`` where no answer is left.
         """
         pool, here = self.automaton.pool, self.automaton.expression(place.state)
-        left = pool.drawn(here, [text for text in texts if self._leads_on(place, text)])
+        left = pool.drawn(here, [text for text in texts if self.advanced(place, text) is not None])
         if whole is not None:
             left = pool.union((pool.literal(whole), left))
         if left == pool.empty:
@@ -426,20 +426,14 @@ class Places:
         numbers: list[int] = []
         ways: list[Way] = []
         for number, way in enumerate(choice.ways):
-            texts = tuple([text for text in way.texts if self._leads_on(place, text)])
-            ends = way.ends_answer and self._leads_on(place, way.text)
+            texts = tuple([text for text in way.texts if self.advanced(place, text) is not None])
+            ends = way.ends_answer and self.advanced(place, way.text) is not None
             if texts or ends:
                 numbers.append(number)
                 ways.append(replace(way, texts=texts, ends_answer=ends))
         if ways == [*choice.ways]:
             return choice
         return replace(choice, ways=tuple(ways), of=tuple(numbers)) if ways else None
-
-    def _leads_on(self, place: Place, text: bytes) -> bool:
-        try:
-            return self.advance(place, text) is not None
-        except Repeated:
-            return False
 
     def repeats(self, place: Place, begins: Callable[[bytes], bool]) -> Iterator[bytes]:
         """Some of the texts that repeat something from ``place``, whatever follows them.

@@ -117,9 +117,8 @@ class LarkReader(Reader):
                 return end
             if directive == "import":
                 return self._import(at, end)
-            if directive in _REFUSED:
-                raise self._source.unsupported("%" + directive, _REFUSED[directive], at)
-            raise self._source.unsupported("%" + directive, "this directive is unknown", at)
+            reason = _REFUSED.get(directive, "this directive is unknown")
+            raise self._source.unsupported("%" + directive, reason, at)
         elif found["space"] is None:
             if self._name is None:
                 raise self._source.invalid("a rule, as in name: ..., is expected here", at)

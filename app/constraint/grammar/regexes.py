@@ -100,10 +100,8 @@ def _piece(found: re.Match[str], flags: set[str]) -> str:
 
 def _group(found: re.Match[str]) -> str:
     opening: str = found["group"]
-    if opening in ("?P<", "?<"):
+    if opening in ("?P<", "?<", "?"):
         return "(" + opening
-    if opening == "?":
-        return "(?"
     if opening in ("?=", "?!", "?<=", "?<!"):
         raise PatternNotSupported("unsupported look-around", found.string, found.start())
     raise PatternNotSupported(f"unsupported group ({opening}", found.string, found.start())

@@ -99,24 +99,23 @@ def strongly_connected(
     stack: list[str] = []
     on_stack: set[str] = set()
     result: list[list[str]] = []
+    work: list[tuple[str, Iterator[str]]] = []
+
+    def enter(name: str) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        on_stack.add(name)
+        work.append((name, iter(targets[name])))
+
     for start in starts:
-        if start in order:
-            continue
-        work: list[tuple[str, Iterator[str]]] = []
-
-        def enter(name: str, work: list[tuple[str, Iterator[str]]]) -> None:
-            order[name] = low[name] = len(order)
-            stack.append(name)
-            on_stack.add(name)
-            work.append((name, iter(targets[name])))
-
-        enter(start, work)
+        if start not in order:
+            enter(start)
         while work:
             name, rest = work[-1]
             following = next(rest, None)
             if following is not None:
                 if following not in order:
-                    enter(following, work)
+                    enter(following)
                 elif following in on_stack:
                     low[name] = min(low[name], order[following])
                 continue

@@ -7,4 +7,7 @@ shapes, numeric, strings
            combined restrictions of several subschemas on a value of one type
 logic/     from subschemas that hold together to alternatives without applicators
 lowering/  from these to expressions
+edits      a schema without a keyword at one place, for relaxing
+contradiction
+           the smallest part of a schema that nothing satisfies, and the keywords that clash there
 """

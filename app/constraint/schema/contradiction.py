@@ -23,9 +23,9 @@ from app.constraint.schema.document import (
     Document,
     Node,
 )
+from app.constraint.schema.edits import Edit, edges, edited, pointer_to, positive_places
 from app.constraint.schema.keywords import FOLLOWED
 from app.constraint.schema.lowering.builder import SchemaBuilder
-from app.constraint.schema.relaxing import Edit, edges, edited, pointer_to, positive_places
 from app.core.errors import ConstraintError, UnsatisfiableSchema
 
 _MOST_NAMED = 4
@@ -65,7 +65,7 @@ class Contradiction:
         return UnsatisfiableSchema(message, pointer=self.pointer)
 
 
-def contradiction_in(schema: Any, limits: Limits, *, close: bool) -> Contradiction | None:
+def find_contradiction(schema: Any, limits: Limits, *, close: bool) -> Contradiction | None:
     """The contradiction in ``schema``; None if it is satisfiable, or none is found.
 
     ``close`` as for ``SchemaBuilder``.
@@ -85,8 +85,8 @@ class _Search:
         if not isinstance(self._core, dict) or not self._is_empty():
             return None
         self._reduce()
-        node = self._deepest()
-        named = list(self._named(node, {node.pointer}))
+        node = self._find_deepest()
+        named = list(self._find_named(node, {node.pointer}))
         edits = [edit for edit in named if edit[1] != "type"]
         if len(edits) > 1:
             named = edits
@@ -95,7 +95,7 @@ class _Search:
 
     def _is_empty(self, pointer: str = "") -> bool:
         """Whether surely nothing satisfies what is left of the schema, at ``pointer``."""
-        return self._trials.of(self._core, pointer) == "empty"
+        return self._trials.run(self._core, pointer) == "empty"
 
     def _reduce(self) -> None:
         """Remove the parts without which the schema is still empty.
@@ -115,15 +115,15 @@ class _Search:
             if isinstance(node.schema.get("required"), list):
                 names = range(len(node.schema["required"]))
                 # from the end, so that the indices before it stay what they are
-                self._without([[(f"{here}/required/{n}", "required")] for n in reversed(names)])
+                self._try_without([[(f"{here}/required/{n}", "required")] for n in reversed(names)])
             below = [child for child, _, _ in edges(node, document)]
             below = [child for child in below if child.pointer in self._positive]
             groups = [[edit for group in _groups(child) for edit in group] for child in below]
-            self._without([group for group in groups if group])
-            self._without(_groups(node))
+            self._try_without([group for group in groups if group])
+            self._try_without(_groups(node))
             waiting += [child.pointer for child in below]
 
-    def _without(self, groups: list[list[Edit]]) -> None:
+    def _try_without(self, groups: list[list[Edit]]) -> None:
         """Make those edits that leave the schema empty, all at once or by halves."""
         if not groups or self._trials.left <= 0:
             return
@@ -136,10 +136,10 @@ class _Search:
             return
         self._core = before
         if len(groups) > 1:
-            self._without(groups[: len(groups) // 2])
-            self._without(groups[len(groups) // 2 :])
+            self._try_without(groups[: len(groups) // 2])
+            self._try_without(groups[len(groups) // 2 :])
 
-    def _deepest(self) -> Node:
+    def _find_deepest(self) -> Node:
         """The innermost subschema that nothing satisfies by itself, from one to the next."""
         self._document = document = Document(self._core, self._limits)
         found = here = document.root
@@ -162,7 +162,7 @@ class _Search:
             if not document.only_refers(here) and here.schema.keys() != {"$ref"}:
                 found = here
 
-    def _named(self, node: Node, passed: set[str]) -> Iterator[Edit]:
+    def _find_named(self, node: Node, passed: set[str]) -> Iterator[Edit]:
         """The keywords that are left in ``node`` and in what it uses."""
         below: dict[str, list[Edit]] = {}
         for child, keyword, _ in edges(node, self._document):
@@ -176,7 +176,7 @@ class _Search:
                 and keyword not in ("if", "not")
             ):
                 passed.add(child.pointer)
-                inside.extend(self._named(child, passed))
+                inside.extend(self._find_named(child, passed))
         for edit in _all_of(node):
             inside = below.get(edit[1], [])
             if edit[1] not in _CONNECTING or edit in inside or (edit[1] == "$ref" and not inside):
@@ -279,7 +279,7 @@ class Trials:
         self.left = _STEPS
         """Steps that are left; the search ends when there are none."""
 
-    def of(self, schema: Any, pointer: str = "") -> Literal["empty", "some", "refused"] | None:
+    def run(self, schema: Any, pointer: str = "") -> Literal["empty", "some", "refused"] | None:
         """The result for the subschema at ``pointer``; None if no steps are left for a trial."""
         if self.left <= 0:
             return None

@@ -130,6 +130,7 @@ SUBSCHEMA_MAPS = frozenset(
 
 _IDENTIFIERS = frozenset(["$id", "id"])
 _NAMES = _IDENTIFIERS | {"$anchor", "$dynamicAnchor"}
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")
 _METASCHEMA = re.compile(r"http://json-schema\.org/draft-0[467]/schema(?=#|$)")
 """Addresses of the metaschemas that can be enforced."""
 _PLACED = frozenset(["x-verbatim", "unevaluatedItems", "unevaluatedProperties"])
@@ -184,10 +185,7 @@ class Document:
 
     def find(self, pointer: str) -> Node | None:
         """The node at a JSON Pointer; None if there is none."""
-        node: Node | None = self.root
-        for token in tokens_of(pointer):
-            node = node and _below(node, token)
-        return node
+        return _find_below(self.root, pointer)
 
     @property
     def places_count(self) -> bool:
@@ -230,9 +228,7 @@ class Document:
                 reason = f"{keyword} {reference!r} names an anchor that does not exist"
                 raise InvalidSchema(reason, pointer=pointer)
             return index.anchors[base, fragment]
-        target: Node | None = resource
-        for token in tokens_of(fragment):
-            target = target and _below(target, token)
+        target = _find_below(resource, fragment)
         if target is None:
             raise InvalidSchema(f"{keyword} {reference!r} does not resolve", pointer=pointer)
         return target
@@ -336,15 +332,17 @@ def tokens_of(pointer: str) -> list[str]:
     return [each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
 
 
-def _below(node: Node, token: str) -> Node | None:
-    value = node.schema
-    if isinstance(value, dict) and token in value:
-        return node.child(token)
-    if isinstance(value, list) and token.isascii() and token.isdecimal():
-        index = int(token[:9])
-        if index < len(value) and str(index) == token:
-            return node.child(index)
-    return None
+def _find_below(node: Node, pointer: str) -> Node | None:
+    """The node at a JSON Pointer that starts at ``node``; None if there is none."""
+    for token in tokens_of(pointer):
+        value = node.schema
+        if isinstance(value, dict) and token in value:
+            node = node.child(token)
+        elif isinstance(value, list) and _INDEX.fullmatch(token) and int(token) < len(value):
+            node = node.child(int(token))
+        else:
+            return None
+    return node
 
 
 def _join(base: str, address: str) -> str:

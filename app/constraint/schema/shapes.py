@@ -194,6 +194,11 @@ def member_goal(nodes: Goal, name: str, matches: KeyMatches) -> Goal:
     return tuple(goal)
 
 
+def property_names(nodes: Goal) -> Goal:
+    """The subschemas of ``nodes`` for all names."""
+    return tuple([node.child("propertyNames") for node in nodes if "propertyNames" in node.schema])
+
+
 def is_that_member(node: Node, name: str, matches: KeyMatches) -> bool:
     """Whether a member ``name`` may be the one that ``node`` asks for, but for its ``name`` schema.
 

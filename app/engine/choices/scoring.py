@@ -67,21 +67,16 @@ class Scoring:
         """Whether ``granted`` tokens can be computed next: a pass is not divided."""
         return launched + granted < self.base or self.is_whole(launched, granted)
 
-    def span(self, tokens: Seq[int], launched: int) -> tuple[list[int], Seq[int]]:
-        """The tokens of the next pass, behind ``launched`` of the sequence's, and its tree."""
+    def span(self, tokens: Seq[int], launched: int) -> tuple[list[int], list[int], Seq[int]]:
+        """The tokens of the next pass, behind ``launched`` of the sequence's, its rows and tree."""
         chain, nodes = self.base - launched, self._pass.nodes
         computed = [*tokens[launched : self.base], *(self._tree.nodes[i].token for i in nodes)]
         parents = list(range(-1, chain - 1))
         place = {0: chain - 1} | {number: chain + i for i, number in enumerate(nodes)}
         parents += [place[self._tree.nodes[number].parent] for number in nodes]
         is_tree = parents != list(range(-1, len(parents) - 1))
-        return computed, parents if is_tree else ()
-
-    def rows(self, launched: int) -> list[int]:
-        """The rows of the pass's span."""
-        chain, step = self.base - launched, self._pass
-        place = {0: chain - 1} | {number: chain + i for i, number in enumerate(step.nodes)}
-        return [place[number] for number in step.scored]
+        rows = [place[number] for number in self._pass.scored]
+        return computed, rows, parents if is_tree else ()
 
     def draws(self) -> list[Draw]:
         """One for each row."""

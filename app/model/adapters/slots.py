@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +55,7 @@ class AdapterSlots:
         *,
         count: int,
         rank: int,
-        make_bank: Callable[[PreTrainedModel, Sequence[Target]], Bank],
+        make_bank: Callable[[Sequence[Target]], Bank],
     ) -> None:
         """``model`` as it was loaded; slots for ``count`` adapters of rank up to ``rank``."""
         self.count = count
@@ -64,15 +64,11 @@ class AdapterSlots:
         self._route = route
         self._make_bank = make_bank
         self._targets = find_targets(model)
+        """Modules that an adapter may change, by name."""
         self.identities: dict[int, str] = {}
         """Digests of the adapters that were loaded with the model, by slot."""
         self._banks: dict[tuple[str, ...], Bank] = {}
         """Banks, by the modules whose results they add to."""
-
-    @property
-    def modules(self) -> Mapping[str, Target]:
-        """Modules that an adapter may change, by name."""
-        return self._targets
 
     def beside(self, product: Product, names: Sequence[str]) -> Product:
         """``product`` plus the output of adapters; its columns belong to the modules ``names``."""
@@ -136,7 +132,7 @@ class AdapterSlots:
                 self._compare(bank, slot, names, pairs)
 
     def _bank(self, names: tuple[str, ...]) -> Bank:
-        bank = self._make_bank(self._model, [self._targets[name] for name in names])
+        bank = self._make_bank([self._targets[name] for name in names])
         self._banks[names] = bank
         return bank
 
@@ -204,7 +200,7 @@ def make_slots(
             "batch_invariant and adapters cannot be combined on the CPU; leave one out"
         )
 
-    def make_bank(model: PreTrainedModel, targets: Sequence[Target]) -> Bank:
+    def make_bank(targets: Sequence[Target]) -> Bank:
         if model.device.type == "cpu":
             return CpuBank(model.dtype, team_of(model))
         # Imported where it is needed: triton is there with CUDA builds of torch only.

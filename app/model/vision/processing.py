@@ -98,9 +98,7 @@ def _class_for(kind: str) -> type[ProcessorMixin]:
     if getattr(found, "is_dummy", False):  # its module wants torchvision
         found = _WITHOUT_TORCHVISION[name]
     module = vars(sys.modules[found.__module__])
-    if (
-        module.get("num2words", str) is None
-    ):  # SmolVLM's wants the package to number a video's frames
+    if module.get("num2words", str) is None:  # with it SmolVLM's numbers a video's frames
         module["num2words"] = str
     # Without its parts for video and sound, which need libraries that are not installed.
     return type(

@@ -144,7 +144,7 @@ def test_a_captured_step_serves_adapters_that_are_loaded_later(
         route,
         count=2,
         rank=4,
-        make_bank=lambda model, targets: CudaBank(
+        make_bank=lambda targets: CudaBank(
             targets, count=2, rank=4, dtype=model.dtype, device=DEVICE
         ),
     )

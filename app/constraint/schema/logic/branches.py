@@ -87,9 +87,8 @@ class Branches:
         self.steps = 0
 
     @cached_property
-    def _exactly_one(self) -> ExactlyOne | None:
-        if self._may_overlap is None:
-            return None
+    def _exactly_one(self) -> ExactlyOne:
+        assert self._may_overlap is not None, "nothing is exclusive without it"
         return ExactlyOne(self._document, self._summaries, self._limits, self._may_overlap)
 
     @cached_method
@@ -99,7 +98,8 @@ class Branches:
         No branch at all means that nothing satisfies the goal.
         """
         if len(goal) == 1 and _is_plain(goal[0]):
-            return self._plain(goal)
+            self._check(goal[0])
+            return (() if OWN_ASSERTIONS.isdisjoint(goal[0].schema) else goal,)
         target = self._target(goal)
         return self._expand(goal, self._limits.branches) if target == goal else self.of(target)
 
@@ -130,8 +130,6 @@ class Branches:
         return "$ref" in node.schema and _BESIDE_REF.isdisjoint(node.schema)
 
     def _expand(self, goal: Goal, most: int) -> tuple[Branch, ...]:
-        if len(goal) == 1 and _is_plain(goal[0]):
-            return self._plain(goal)
         finished: dict[Branch, None] = {}
         stack = [PartialBranch(tuple(map(Reached, goal)))]
         seen: set[Hashable] = set()
@@ -161,11 +159,6 @@ class Branches:
             if self.steps > self._limits.branch_steps:
                 raise ConstraintTooComplex("too many combinations of alternatives in the schema")
         return tuple(finished)
-
-    def _plain(self, goal: Goal) -> tuple[Branch, ...]:
-        """The only branch of a goal that is one plain node."""
-        self._check(goal[0])
-        return (() if OWN_ASSERTIONS.isdisjoint(goal[0].schema) else goal,)
 
     def _look_at(self, branch: PartialBranch) -> PartialBranch | None:
         """Process the first pending subschema; None if nothing satisfies it."""
@@ -342,7 +335,6 @@ class Branches:
         """The alternatives that are not obviously void beside the finished nodes."""
         ways = disjunction.alternatives
         if disjunction.exclusive:
-            assert self._exactly_one is not None, "not exclusive without it"
             ways = self._exactly_one.of(branch.branch, tuple([way[0] for way in ways]))
         if len(branch.disjunctions) == 1:
             return ways

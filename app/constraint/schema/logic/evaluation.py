@@ -39,6 +39,7 @@ from app.constraint.schema.shapes import (
     is_that_member,
     item_goal,
     member_goal,
+    property_names,
 )
 from app.constraint.schema.strings import Strings
 from app.core.arguments import json_kind
@@ -221,9 +222,7 @@ class Evaluation:
         low, high = counts(branch, "minProperties", "maxProperties")
         if high is not None and (low > high or len(required) > high):
             return True
-        names = tuple(
-            node.child("propertyNames") for node in branch if "propertyNames" in node.schema
-        )
+        names = property_names(branch)
         if names and not all(self.admits(names, name) for name in required):
             return True
         asking = tuple(node for node in branch if not _ABOUT_MEMBERS.isdisjoint(node.schema))

@@ -178,12 +178,11 @@ class ParametersBuilder(ArgumentsBuilder):
         return ParametersBuilder(self._spec, self._notation, self._text.with_levels())
 
     @property
-    def _members(self) -> JsonText:
+    def _members(self) -> ParameterText:
         return ParameterText(self._text, self._notation, self._readings)
 
     def _object(self, value: dict[str, Any]) -> Expression:
-        text = ParameterText(self._text, self._notation, self._readings)
-        members: list[Expression] = []
+        text, members = self._members, list[Expression]()
         for name, member in value.items():
             written = self._written_bare([member], self._readings.kinds(name))
             members.append(text.member(name, self._ended(written)))

@@ -227,10 +227,8 @@ class ArrayWriter:
         """Maximum number of distinct items; None: no limit."""
         asks, high, size = _asked(shape), shape.high, len(shape.prefix)
         for index in range(size if high is None else min(size, high)):
-            if (
-                self._distinct_counts.count(self._value(shape.prefix[index]), index + 1, asks)
-                <= index
-            ):
+            value = self._value(shape.prefix[index])
+            if self._distinct_counts.count(value, index + 1, asks) <= index:
                 return index
         last = ENDLESS if high is None or form != Form.ANY else high
         if last <= size:

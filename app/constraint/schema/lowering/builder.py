@@ -163,17 +163,15 @@ class SchemaBuilder:
 
     def _exact_choice(self, node: Node) -> Iterator[frozenset[bytes]]:
         """Texts of a node's values that are drawn as wholes: as listed, and with 1 for 1.0."""
+        pointer = node.pointer_to(EXACT_CHOICE)
         if node.schema[EXACT_CHOICE] != "exact":
-            pointer = node.pointer_to(EXACT_CHOICE)
             raise InvalidSchema(f"{EXACT_CHOICE} must be 'exact'", pointer=pointer)
         values = self._finite_values((node,))
         if values is None or any(isinstance(value, dict | list) for value in values):
-            pointer = node.pointer_to(EXACT_CHOICE)
             reason = "its values must be a list of strings, numbers, booleans and nulls"
             raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
         texts = frozenset(map(json_text, values))
         if len(texts) > MOST_WAYS or len(b" ".join(texts)) >= MOST_BYTES:
-            pointer = node.pointer_to(EXACT_CHOICE)
             reason = f"exact choices have at most {MOST_WAYS} values and {MOST_BYTES - 1} bytes"
             raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
         yield texts

@@ -17,7 +17,7 @@ from app.constraint.language.expressions import Expression
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
 from app.constraint.schema.logic.evaluation import Evaluation
-from app.constraint.schema.shapes import SomeMember
+from app.constraint.schema.shapes import SomeMember, property_names
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex
 
@@ -118,11 +118,6 @@ class FreeNames:
             parts[matched | {pattern}] = self._pool.intersect((content, inside))
             parts[matched] = self._pool.intersect((content, outside))
         return {m: part for m, part in parts.items() if self._derivatives.is_alive(part)}
-
-
-def property_names(nodes: Goal) -> Goal:
-    """The subschemas of ``nodes`` for all names."""
-    return tuple([node.child("propertyNames") for node in nodes if "propertyNames" in node.schema])
 
 
 def _goal(nodes: Goal, matched: frozenset[str]) -> Goal:

@@ -18,7 +18,7 @@ from app.constraint.language.rewriting import unspelled
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
 from app.constraint.schema.lowering.distinct_items import DistinctCounts
-from app.constraint.schema.lowering.free_names import FreeNames, property_names
+from app.constraint.schema.lowering.free_names import FreeNames
 from app.constraint.schema.shapes import (
     Demand,
     Member,
@@ -26,6 +26,7 @@ from app.constraint.schema.shapes import (
     SomeMember,
     is_that_member,
     member_goal,
+    property_names,
 )
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
@@ -277,8 +278,6 @@ class _Tails:
         pool = self._pool
         if self._high == 0:
             return pool.empty
-        if self._high is None and self._cap == 1 and not everything:
-            return self._uncounted()
         tails = {
             (count, missing): self._ending(count, missing)
             for count in range(1, self._cap + 1)
@@ -295,24 +294,6 @@ class _Tails:
                     (count, missing): self._after(member, count, missing, tails)
                     for count, missing in tails
                 }
-        return pool.union(starts)
-
-    def _uncounted(self) -> Expression:
-        """``build`` if nothing is counted and nothing is missing, as in nearly all objects."""
-        pool, between = self._pool, self._writer.between
-        required = [index for index, member in enumerate(self._members) if member.required]
-        starts = [] if required else [self._first_free(0)]
-        tail = self._ending(1, 0)
-        for index in range(len(self._members) - 1, -1, -1):
-            member = self._members[index]
-            if not required or index <= required[0]:  # there is a way past all before it
-                starts.append(pool.concatenate(member.plain, tail))
-            if index > 0:
-                if member.required:
-                    tail = pool.concatenate(between, member.plain, tail)
-                else:
-                    there = pool.optional(pool.concatenate(between, member.plain))
-                    tail = pool.concatenate(there, tail)
         return pool.union(starts)
 
     def chosen(self, first: Cases, behind: Cases) -> tuple[Expression, bool]:
