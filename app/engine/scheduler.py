@@ -277,6 +277,8 @@ class Scheduler:
         states.begin_step()
         grants = batch.grants
         for sequence in list(grants):
+            if sequence not in grants:
+                continue
             scoring = sequence.scoring
             if scoring is not None and scoring.is_whole(sequence.launched, grants[sequence]):
                 continue

@@ -277,7 +277,7 @@ def test_exact_answers_do_not_depend_on_their_company(leap: bool) -> None:
             draft_held_back=rng.random() < 0.5,
             share_prefixes=rng.random() < 0.5,
         )
-        states = rng.choice([None, StateSlots(40, 8)])
+        states = rng.choice([None, StateSlots(40, 8), StateSlots(6, 8)])
         engine = make_engine(config, num_blocks=rng.choice([40, 60, 300]), states=states)
         rng.shuffle(requests)
         assert _texts(run(engine, requests)) == _texts(alone)
