@@ -25,7 +25,7 @@ from app.core.specs import JsonObject, JsonSchema
 from app.core.version import version_of
 from app.http.application import build_app
 from app.http.config import ApiConfig
-from app.http.edge import ask
+from app.http.edge import InsideAnswer, ask
 from app.http.endpoint import Api
 from app.http.errors import status_of
 from app.http.keys import ApiKeys, read_api_keys
@@ -232,11 +232,8 @@ def assemble(
         metrics.request_listener = usage.observe
         tenants = {owner: tenant for tenant, owner in api_config.api_keys.owners.items()}
 
-        async def ask_inside(
-            owner: str, path: str, body: bytes
-        ) -> tuple[int, Mapping[str, str], bytes]:
-            answer = await ask(app, path, body, tenant=tenants.get(owner, ""))
-            return answer.status, answer.headers, answer.body
+        async def ask_inside(owner: str, path: str, body: bytes) -> InsideAnswer:
+            return await ask(app, path, body, tenant=tenants.get(owner, ""))
 
         runner = BatchRunner(
             store,
