@@ -186,7 +186,7 @@ def assemble(
     images = _image_intake(settings, backend, metrics, spawned[1])
     intakes = () if images is None else (images,)
     service = GenerationService(
-        ServiceConfig(
+        config=ServiceConfig(
             max_sequence_tokens=backend.max_sequence_tokens,
             vocabulary_size=backend.vocabulary.size,
             chat_format=backend.chat_format,
