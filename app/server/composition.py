@@ -162,12 +162,7 @@ def assemble(
     compile_program: Callable[[ConstraintSpec, str, ServiceTier], Awaitable[Any]] = pool.work
     programs = None
     if schema_store is not None and backend.program_identity is not None:
-        programs = StoredPrograms(
-            schema_store,
-            pool,
-            identity=backend.program_identity(),
-            seconds=settings.compile_seconds,
-        )
+        programs = StoredPrograms(schema_store, pool, backend.program_identity())
         compile_program = programs.compile
 
     async def compile(spec: ConstraintSpec, tenant: str, tier: ServiceTier) -> Constraint:
