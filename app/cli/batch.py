@@ -32,7 +32,7 @@ from app.cli.batch_files import (
     write_output,
 )
 from app.cli.batch_targets import Target, in_process, servers
-from app.cli.specification import UnusableInput, read_bytes
+from app.cli.specification import UnusableInput, read_json
 from app.core.errors import LeapjsonError
 from app.core.progress import Stage
 from app.http.edge import InsideAnswer
@@ -129,12 +129,7 @@ def _template(options: argparse.Namespace) -> Template | None:
             if getattr(options, name) is not None:
                 raise UnusableInput(f"--{name} is for rows of a table: add --prompt")
         return None
-    schema = None
-    if options.schema is not None:
-        try:
-            schema = json.loads(read_bytes(options.schema))
-        except (ValueError, RecursionError) as error:
-            raise UnusableInput(f"{options.schema}: not JSON: {error}") from None
+    schema = None if options.schema is None else read_json(options.schema)
     return Template(options.prompt, options.column, schema)
 
 

@@ -49,12 +49,7 @@ def read_specification(options: argparse.Namespace) -> Constrained:
     if options.grammar_file is not None:
         text = read_bytes(options.grammar_file).decode("utf-8", "replace")
         return Constrained(Grammar(text), None, Path(options.grammar_file).name, limits)
-    try:
-        schema = json.loads(read_bytes(options.schema))
-    except RecursionError:
-        raise UnusableInput(f"{options.schema}: the JSON is nested too deeply") from None
-    except ValueError as error:
-        raise UnusableInput(f"{options.schema}: not JSON: {error}") from None
+    schema = read_json(options.schema)
     spec = JsonSchema(schema, options.closed, options.whitespace, relax=options.relax)
     title = schema.get("title") if isinstance(schema, dict) else None
     name = title if isinstance(title, str) else Path(options.schema).name
@@ -79,6 +74,16 @@ def reporting_errors(run: Callable[[argparse.Namespace], int], options: argparse
     else:
         print(f"{paint_for(sys.stderr)('leapjson:', 'bold red')} {message}", file=sys.stderr)
     return BAD_CONSTRAINT
+
+
+def read_json(name: str) -> Any:
+    """The value in a file. Raises ``UnusableInput``."""
+    try:
+        return json.loads(read_bytes(name))
+    except RecursionError:
+        raise UnusableInput(f"{name}: the JSON is nested too deeply") from None
+    except ValueError as error:
+        raise UnusableInput(f"{name}: not JSON: {error}") from None
 
 
 def read_bytes(name: str) -> bytes:

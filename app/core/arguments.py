@@ -185,6 +185,10 @@ class Readings:
         return target
 
 
+_Own = Callable[[dict[str, Any]], frozenset[Kind]]
+"""From a subschema to the types that its own keywords leave."""
+
+
 class _Walk:
     """Computes types for one argument, from a limited number of subschemas."""
 
@@ -192,11 +196,11 @@ class _Walk:
         self._lonely_ref = lonely_ref
         self._resolved = resolved
         self._left = _MOST_SUBSCHEMAS
-        self._open: set[tuple[int, bool]] = set()
+        self._open: set[tuple[int, _Own]] = set()
 
     def of_member(self, node: Any, name: str | None) -> frozenset[Kind]:
         """Types of a member of the objects that ``node`` admits."""
-        return self._of(node, lambda here: self._own_member(here, name), member=True)
+        return self._of(node, lambda here: self._own_member(here, name))
 
     def _own_member(self, node: dict[str, Any], name: str | None) -> frozenset[Kind]:
         properties = node.get("properties")
@@ -210,31 +214,26 @@ class _Walk:
 
     def _of_value(self, node: Any) -> frozenset[Kind]:
         """Types of the values that ``node`` admits."""
-        return self._of(node, _own_types, member=False)
+        return self._of(node, _own_types)
 
-    def _of(
-        self, node: Any, own: Callable[[dict[str, Any]], frozenset[Kind]], *, member: bool
-    ) -> frozenset[Kind]:
+    def _of(self, node: Any, own: _Own) -> frozenset[Kind]:
         """Types by ``own`` of ``node`` and of the subschemas that apply to the same value."""
-        key = (id(node), member)
+        key = (id(node), own)
         self._left -= 1
         if not isinstance(node, dict) or key in self._open or self._left < 0:
             return frozenset() if node is False else _ANY
         self._open.add(key)
         try:
             if self._lonely_ref and "$ref" in node:
-                return self._of(self._resolved(node["$ref"]), own, member=member)
+                return self._of(self._resolved(node["$ref"]), own)
             found = own(node)
             if "$ref" in node:
-                found &= self._of(self._resolved(node["$ref"]), own, member=member)
+                found &= self._of(self._resolved(node["$ref"]), own)
             for each in _listed(node, "allOf"):
-                found &= self._of(each, own, member=member)
+                found &= self._of(each, own)
             for keyword in ("anyOf", "oneOf"):
-                ways = _listed(node, keyword)
-                if ways:
-                    found &= frozenset[Kind]().union(
-                        *(self._of(each, own, member=member) for each in ways)
-                    )
+                if ways := _listed(node, keyword):
+                    found &= frozenset().union(*(self._of(each, own) for each in ways))
             return found
         finally:
             self._open.discard(key)

@@ -211,11 +211,9 @@ class StepObserver(Protocol):
 
 
 class RequestObserver(Protocol):
-    """Told of requests, rejections and compilations; must be quick and must not raise."""
+    """Told of requests and compilations; must be quick and must not raise."""
 
     def observe_request(self, stats: RequestStats) -> None: ...
-
-    def observe_rejection(self, reason: str) -> None: ...
 
     def observe_compile(self, kind: str, result: str, seconds: float) -> None:
         """``kind``: schema, object, regex, choice, grammar or structure.

@@ -30,17 +30,15 @@ class Progress(Protocol):
         """
 
 
-class _Unheard:
+class Silence:
+    """Progress that is discarded, and each of its stages."""
+
     def reach(self, done: int, of: int | None = None, *, now: str = "") -> None:
         pass
 
-
-class Silence:
-    """Progress that is discarded."""
-
     @contextlib.contextmanager
     def stage(self, name: str, of: int | None = None, *, unit: str = "") -> Iterator[Stage]:
-        yield _Unheard()
+        yield self
 
 
 SILENCE = Silence()

@@ -13,7 +13,7 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -233,8 +233,7 @@ TENANT, BATCH = "leapjson.tenant", "leapjson.batch"
 """Our keys of a scope: its tenant, which replaces an API key, and whether it is a batch line."""
 
 
-@dataclass(frozen=True, slots=True)
-class InsideAnswer:
+class InsideAnswer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     """Names in lower case."""

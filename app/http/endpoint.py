@@ -286,21 +286,14 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
             raise ClientLeft
         return task.result()
     finally:
-        await _cancel(task)
-        await _cancel(listener)
+        task.cancel()
+        listener.cancel()
+        await asyncio.gather(task, listener, return_exceptions=True)  # until they have cleaned up
 
 
 async def _until_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _cancel(task: asyncio.Future[Any]) -> None:
-    """Cancel ``task`` and wait until its clean-up is done."""
-    task.cancel()
-    await asyncio.wait({task})
-    if not task.cancelled():
-        task.exception()  # retrieved: the caller has raised it already, or nobody is left to see
 
 
 class EventStream(Response):

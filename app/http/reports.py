@@ -29,12 +29,7 @@ class TokenSources(Shape):
 
 
 def token_sources(usage: AnswerUsage) -> dict[str, int]:
-    return {
-        "leapt_tokens": usage.leapt_tokens,
-        "drafted_tokens": usage.drafted_tokens,
-        "held_tokens": usage.held_tokens,
-        "forward_passes": usage.forward_passes,
-    }
+    return {name: getattr(usage, name) for name in TokenSources.model_fields}
 
 
 def measured(piece: Measurements) -> dict[str, Any]:
@@ -80,6 +75,15 @@ def _place(span: PromptSpan) -> dict[str, Any]:
     return {"part": span.part, "start": span.start, "end": span.end}
 
 
+class Pointed(Shape):
+    """Report on a value of the answer."""
+
+    tool_call: int = 0
+    """For a value in the arguments of a call: its number, from 0."""
+    pointer: str
+    """JSON Pointer (RFC 6901) to the value."""
+
+
 class PromptPlace(Shape):
     """Place of a value in the prompt; the first one, if there are several."""
 
@@ -91,13 +95,8 @@ class PromptPlace(Shape):
     """Offset after the last character."""
 
 
-class ValueSpan(PromptPlace):
+class ValueSpan(Pointed, PromptPlace):
     """Place in the prompt of a value of the answer."""
-
-    tool_call: int = 0
-    """For a value in the arguments of a call: its number, from 0."""
-    pointer: str
-    """JSON Pointer (RFC 6901)."""
 
 
 class LeastLikelyToken(Shape):
@@ -118,13 +117,9 @@ class ConfidenceAlternative(Shape):
     probability: float
 
 
-class ValueConfidence(Shape):
+class ValueConfidence(Pointed):
     """Confidence in a ``value``, or in the ``next`` key, index or end of an object or array."""
 
-    tool_call: int = 0
-    """For a value in the arguments of a call: its number, from 0."""
-    pointer: str
-    """JSON Pointer (RFC 6901)."""
     value: Any = None
     next: str | int | None = None
     probability: float
@@ -136,13 +131,9 @@ class ValueConfidence(Shape):
     least_likely: LeastLikelyToken | None = None
 
 
-class InexactChoice(Shape):
+class InexactChoice(Pointed):
     """An exact choice that was drawn token by token instead of as a whole."""
 
-    tool_call: int = 0
-    """For a value in the arguments of a call: its number, from 0."""
-    pointer: str
-    """JSON Pointer (RFC 6901) to the value, or to the object or array."""
     what: Literal["value", "next"]
     """The value itself, or what came next in the object or array."""
 
@@ -155,11 +146,7 @@ class Measured(Shape):
     spans: list[ValueSpan] = Field(default=[])
 
 
-class CompleteValue(Shape):
-    tool_call: int = 0
-    """For a value in the arguments of a call: its number, from 0."""
-    pointer: str
-    """JSON Pointer (RFC 6901)."""
+class CompleteValue(Pointed):
     value: Any = None
     """Missing if it is large: its parts have been reported."""
 

@@ -25,7 +25,7 @@ from app.core.specs import JsonObject, JsonSchema
 from app.core.version import version_of
 from app.http.application import build_app
 from app.http.config import ApiConfig
-from app.http.edge import ask
+from app.http.edge import InsideAnswer, ask
 from app.http.endpoint import Api
 from app.http.errors import status_of
 from app.http.keys import ApiKeys, read_api_keys
@@ -162,12 +162,7 @@ def assemble(
     compile_program: Callable[[ConstraintSpec, str, ServiceTier], Awaitable[Any]] = pool.work
     programs = None
     if schema_store is not None and backend.program_identity is not None:
-        programs = StoredPrograms(
-            schema_store,
-            pool,
-            identity=backend.program_identity(),
-            seconds=settings.compile_seconds,
-        )
+        programs = StoredPrograms(schema_store, pool, backend.program_identity())
         compile_program = programs.compile
 
     async def compile(spec: ConstraintSpec, tenant: str, tier: ServiceTier) -> Constraint:
@@ -186,7 +181,7 @@ def assemble(
     images = _image_intake(settings, backend, metrics, spawned[1])
     intakes = () if images is None else (images,)
     service = GenerationService(
-        ServiceConfig(
+        config=ServiceConfig(
             max_sequence_tokens=backend.max_sequence_tokens,
             vocabulary_size=backend.vocabulary.size,
             chat_format=backend.chat_format,
@@ -232,11 +227,8 @@ def assemble(
         metrics.request_listener = usage.observe
         tenants = {owner: tenant for tenant, owner in api_config.api_keys.owners.items()}
 
-        async def ask_inside(
-            owner: str, path: str, body: bytes
-        ) -> tuple[int, Mapping[str, str], bytes]:
-            answer = await ask(app, path, body, tenant=tenants.get(owner, ""))
-            return answer.status, answer.headers, answer.body
+        async def ask_inside(owner: str, path: str, body: bytes) -> InsideAnswer:
+            return await ask(app, path, body, tenant=tenants.get(owner, ""))
 
         runner = BatchRunner(
             store,

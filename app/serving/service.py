@@ -87,51 +87,37 @@ class ServiceConfig:
     """Whether tenants share computed prefixes and draft statistics."""
 
 
+@dataclass(slots=True, kw_only=True)
 class GenerationService:
     """Opens generations. Its methods run on the event loop's thread."""
 
-    def __init__(
-        self,
-        config: ServiceConfig,
-        *,
-        worker: EngineWorker,
-        admission: Admission,
-        constraints: ConstraintCache,
-        bindings: Bindings,
-        validation: Validation,
-        tokenizer: Tokenizer,
-        adapters: Adapters,
-        images: ImageIntake | None = None,
-        observer: RequestObserver,
-        status_of: Callable[[LeapjsonError], int],
-        clock: Callable[[], float],
-        fresh_seed: Callable[[], int] = lambda: secrets.randbits(63),
-    ) -> None:
-        self._config = config
-        self._worker = worker
-        self.admission = admission
-        self._constraints = constraints
-        self._bindings = bindings
-        self.validation = validation
-        """Checks whether complete answers under a relaxed schema satisfy the whole schema."""
-        self.tokenizer = tokenizer
-        """The model's tokenizer, for text that is not generated."""
-        self.adapters = adapters
-        self._images = images
-        self.observer = observer
-        self._status_of = status_of
-        self.clock = clock
-        """``observer`` and ``clock`` are for the ``Timeline`` of a request."""
-        self._fresh_seed = fresh_seed
-        self._huge_prompts = asyncio.Semaphore(1)
+    config: ServiceConfig
+    worker: EngineWorker
+    admission: Admission
+    constraints: ConstraintCache
+    bindings: Bindings
+    validation: Validation
+    """Checks whether complete answers under a relaxed schema satisfy the whole schema."""
+    tokenizer: Tokenizer
+    """The model's tokenizer, for text that is not generated."""
+    adapters: Adapters
+    images: ImageIntake | None = None
+    observer: RequestObserver
+    status_of: Callable[[LeapjsonError], int]
+    clock: Callable[[], float]
+    """``observer`` and ``clock`` are for the ``Timeline`` of a request."""
+    fresh_seed: Callable[[], int] = lambda: secrets.randbits(63)
+    _huge_prompts: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(1), init=False
+    )
 
     @property
     def fault(self) -> str | None:
         """Reason why nothing can be generated until a restart; or None."""
-        if not self._worker.alive:
+        if not self.worker.alive:
             return "the engine died"
-        if self._worker.stalled:
-            return f"the engine is stuck: its last step ended {self._worker.step_age:.0f} s ago"
+        if self.worker.stalled:
+            return f"the engine is stuck: its last step ended {self.worker.step_age:.0f} s ago"
         return None
 
     async def tokenize(
@@ -151,7 +137,7 @@ class GenerationService:
         ticket leaves when its answers have ended. A cancelled call leaves nothing behind; the
         caller still owns the ticket.
         """
-        config, options, adapter = self._config, request.options, request.adapter
+        config, options, adapter = self.config, request.options, request.adapter
         for token_id in options.sampling.logit_bias:
             if not 0 <= token_id < config.vocabulary_size:
                 raise InvalidRequest(
@@ -159,7 +145,7 @@ class GenerationService:
                     f"{config.vocabulary_size - 1}",
                     param="logit_bias",
                 )
-        if not self._worker.alive:
+        if not self.worker.alive:
             raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
         exact = options.choices == "exact" if options.choices else config.exact_choices
         scope = "" if config.tenants_share else ticket.tenant
@@ -187,7 +173,7 @@ class GenerationService:
                 constraint, quotable, start = None, Quotable((), {}), None
                 if plan.constraint is not None:
                     with timeline.compiling():
-                        constraint = await self._constraints.get(
+                        constraint = await self.constraints.get(
                             plan.constraint, ticket.tenant, ticket.tier, size=ticket.size
                         )
                         relaxations |= dict.fromkeys(constraint.relaxed)
@@ -196,8 +182,8 @@ class GenerationService:
                         if plan.given:
                             start = await self._start(constraint, plan.given.encode())
                 if plan.images is not None and plan.images.images:
-                    assert self._images is not None
-                    images = await self._images.encoder.encode(plan.images, ticket)
+                    assert self.images is not None
+                    images = await self.images.encoder.encode(plan.images, ticket)
                     plans[at] = plan = replace(plan, images=images)
                 asked = options.spans or (options.confidence and quotable.documents)
                 texts.append(quotable if asked else None)
@@ -205,7 +191,7 @@ class GenerationService:
                 if plan.begun is None and (plan.has_json or plan.is_text):
                     scored = ChoiceOptions(options.confidence, exact, plan.locator, plan.is_text)
                 for number in range(options.n):
-                    seed = self._fresh_seed() if options.seed is None else options.seed + number
+                    seed = self.fresh_seed() if options.seed is None else options.seed + number
                     choice = EngineRequest(
                         request_id=f"{timeline.request_id}-{len(choices)}",
                         prompt=plan.prompt,
@@ -236,12 +222,12 @@ class GenerationService:
                 texts=texts,
                 ticket=ticket,
                 timeline=timeline,
-                abort=self._worker.abort,
-                status_of=self._status_of,
+                abort=self.worker.abort,
+                status_of=self.status_of,
                 relaxed=relaxed,
             )
             try:
-                await self._worker.submit(choices, generation)
+                await self.worker.submit(choices, generation)
             except BudgetTooSmall as error:
                 longest = max(len(plan.prompt) for plan in plans)
                 if longest + error.needed <= config.max_sequence_tokens:
@@ -258,7 +244,7 @@ class GenerationService:
 
         Raises ``InvalidRequest`` if no answer begins with ``given``.
         """
-        state = await self._worker.between_steps(constraint.start)
+        state = await self.worker.between_steps(constraint.start)
         if isinstance(state, ChoosingState) and state.has_exact_choices:
             raise InvalidRequest(
                 "x-choice: exact cannot be combined with an assistant prefill; leave one of them "
@@ -282,7 +268,7 @@ class GenerationService:
 
         for begin in range(0, len(given), _BYTES_BETWEEN_STEPS):
             part = given[begin : begin + _BYTES_BETWEEN_STEPS]
-            accepted = await self._worker.between_steps(functools.partial(accept, part))
+            accepted = await self.worker.between_steps(functools.partial(accept, part))
             if accepted < len(part):
                 place = begin + accepted
                 before = given[max(0, place - 40) : place].decode(errors="replace")
@@ -306,7 +292,7 @@ class GenerationService:
                     "has images and no text; leave x-verbatim out, or send the text as well",
                     role="constraint",
                 )
-        bound, documents = await self._bindings.bind(constraint, texts, scope)
+        bound, documents = await self.bindings.bind(constraint, texts, scope)
         return bound, Quotable(texts, documents)
 
     async def _plan(
@@ -321,12 +307,12 @@ class GenerationService:
 
         Long prompts, and those with images, are tokenized on a thread, huge ones one at a time.
         """
-        config, expand = self._config, None
+        config, expand = self.config, None
         if isinstance(prompt, Conversation) and prompt.images:
-            assert self._images is not None, "images are refused where the model takes none"
+            assert self.images is not None, "images are refused where the model takes none"
             scope = "" if config.tenants_share else ticket.tenant
-            images = await self._images.prepare(prompt.images, ticket, scope)
-            expand = functools.partial(self._images.vision.expand, images=images)
+            images = await self.images.prepare(prompt.images, ticket, scope)
+            expand = functools.partial(self.images.vision.expand, images=images)
         content, tools, room = None, None, None
         if request is not None:
             content, tools, asked = request.content, request.tools, request.options.max_tokens
@@ -355,7 +341,7 @@ class GenerationService:
             return await asyncio.to_thread(work)
 
     def _max_tokens(self, options: GenerationOptions, plan: AnswerPlan) -> int:
-        room, prompt_tokens = self._config.max_sequence_tokens, len(plan.prompt)
+        room, prompt_tokens = self.config.max_sequence_tokens, len(plan.prompt)
         asked, left = options.max_tokens, room - prompt_tokens
         if prompt_tokens == 0:
             raise InvalidRequest("the prompt is empty", role="prompt")
@@ -364,8 +350,8 @@ class GenerationService:
                 prompt_tokens=prompt_tokens, room=room, image_tokens=plan.image_tokens
             )
         if asked is None:
-            return min(left, self._config.default_max_tokens or left)
-        if asked > left and not self._config.clip_max_tokens:
+            return min(left, self.config.default_max_tokens or left)
+        if asked > left and not self.config.clip_max_tokens:
             raise PromptTooLong(
                 prompt_tokens=prompt_tokens,
                 room=room,

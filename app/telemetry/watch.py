@@ -170,7 +170,7 @@ class KnownNames:
         self._exact = frozenset(path for path in paths if "{" not in path)
         self._templates: list[tuple[re.Pattern[str], str]] = [
             (re.compile(re.sub(r"\\\{.*?\\\}", ".+", re.escape(path)), re.DOTALL), path)
-            for path in sorted(paths - self._exact)
+            for path in sorted(paths - self._exact, reverse=True)  # the longer ones first
         ]
         self._fields = frozenset(_field_names(operations, set()))
 

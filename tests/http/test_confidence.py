@@ -85,7 +85,7 @@ async def test_the_engine_is_told_what_to_do_about_choices() -> None:
 
 async def test_a_server_may_draw_exactly_where_a_request_does_not_say() -> None:
     bench = answering()
-    bench.service._config = replace(bench.service._config, exact_choices=True)
+    bench.service.config = replace(bench.service.config, exact_choices=True)
     await post(bench, CHAT, chat(response_format=SCHEMA))
     await post(bench, CHAT, chat(response_format=SCHEMA, choices="tokens"))
     assert (await post(bench, CHAT, chat())).status_code == 200

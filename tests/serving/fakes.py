@@ -350,7 +350,7 @@ class Bench:
         self.walked: list[WalkSpec] = []
         self.graphs = Graphs(draw=self._draw, walk=self._walk, max_bytes=1000)
         self.service = GenerationService(
-            ServiceConfig(
+            config=ServiceConfig(
                 max_sequence_tokens=context,
                 vocabulary_size=300,
                 chat_format=chat_format,

@@ -35,7 +35,7 @@ async def test_the_pictures_that_were_used_last_are_kept_up_to_a_size() -> None:
         await graphs.picture(registered(name), GraphOptions(), ticket)
         ticket.leave()
     assert drawn == ["a", "b", "c", "b"]
-    assert graphs.nbytes == 80
+    assert graphs._pictures.nbytes == 80
 
 
 async def test_a_client_that_leaves_cancels_no_drawing_and_the_next_waits_for_it() -> None:

@@ -44,7 +44,7 @@ async def pool() -> AsyncIterator[WorkerPool]:
 
 def programs(store: Store, pool: WorkerPool, name: str = "") -> StoredPrograms:
     shared = SchemaStore(store, {"key 1": "ann"}, 1 << 20)
-    return StoredPrograms(shared, pool, identity=name or identity(LIMITS), seconds=10)
+    return StoredPrograms(shared, pool, name or identity(LIMITS))
 
 
 def registry(store: Store, bench: Bench) -> SchemaRegistry:

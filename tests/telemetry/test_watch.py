@@ -215,7 +215,7 @@ async def test_logged_content_has_the_body_of_a_stream(caplog: pytest.LogCapture
     assert answer.text.endswith("data: [DONE]\n\n")
 
 
-PATHS = ["/a", "/m/{model}", "/s/{id}/t"]
+PATHS = ["/a", "/m/{model}", "/s/{id}", "/s/{id}/t"]
 OPERATIONS: dict[str, Any] = {"X": {"properties": {"messages": {"properties": {"content": {}}}}}}
 
 
@@ -228,7 +228,7 @@ OPERATIONS: dict[str, Any] = {"X": {"properties": {"messages": {"properties": {"
         ("/m/x/y\n", "/m/{model}"),
         ("/m/", "other"),
         ("/s/1/t", "/s/{id}/t"),
-        ("/s/1/tt", "other"),
+        ("/s/1", "/s/{id}"),
         ("", "other"),
     ],
 )

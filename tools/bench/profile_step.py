@@ -245,9 +245,6 @@ class Recorder:
     def observe_request(self, stats: RequestStats) -> None:
         pass
 
-    def observe_rejection(self, reason: str) -> None:
-        pass
-
     def observe_compile(self, kind: str, result: str, seconds: float) -> None:
         pass
 

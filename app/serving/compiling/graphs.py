@@ -37,11 +37,6 @@ class Graphs:
         self._turns.release(None)
         self._running = Tasks()
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of the cached pictures."""
-        return self._pictures.nbytes
-
     async def picture(
         self, registered: RegisteredSchema, options: GraphOptions, ticket: Ticket
     ) -> bytes:

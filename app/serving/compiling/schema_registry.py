@@ -86,10 +86,6 @@ class SchemaRegistry:
         self._tasks = Tasks()
         self._store = store
 
-    @property
-    def nbytes(self) -> int:
-        return self._schemas.nbytes
-
     async def register(
         self, spec: ConstraintSpec, name: str | None, ticket: Ticket
     ) -> RegisteredSchema:

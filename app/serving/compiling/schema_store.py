@@ -57,32 +57,27 @@ class SchemaStore:
 class StoredPrograms:
     """Programs from the store, else from the processes of ``pool``. Event loop's thread only."""
 
-    def __init__(
-        self, store: SchemaStore, pool: WorkerPool, *, identity: str, seconds: float
-    ) -> None:
-        """``identity``: of the code that compiles, as in ``app.constraint.stored``. ``seconds``:
-        processor time of one job."""
+    def __init__(self, store: SchemaStore, pool: WorkerPool, identity: str) -> None:
+        """``identity``: of the code that compiles, as in ``app.constraint.stored``."""
         self._store = store
         self._pool = pool
         self._identity = identity
-        self._seconds = seconds
         self._tasks = Tasks()
         self.loaded = 0
         """Programs that were read from the store."""
 
     async def compile(self, spec: ConstraintSpec, tenant: str, tier: ServiceTier) -> Any:
         """The program. Raises ``ConstraintError``."""
-        run, seconds = self._pool.run, self._seconds
         text = f"{self._identity}:{spec.cache_key()}"
         program_id = "program_" + hashlib.blake2b(text.encode(), digest_size=24).hexdigest()
         if (found := await self._store.find(program_id)) is not None:
             try:
-                program = await run(LOAD_TARGET, found, tenant, tier, seconds=seconds)
+                program = await self._pool.run(LOAD_TARGET, found, tenant, tier)
                 self.loaded += 1
                 return program
             except LeapjsonError as error:
                 logger.warning("%s in the store cannot be used: %s", program_id, error)
-        program, data = await run(COMPILE_TARGET, spec, tenant, tier, seconds=seconds)
+        program, data = await self._pool.run(COMPILE_TARGET, spec, tenant, tier)
         self._tasks.start(self._store.keep(PROGRAM, tenant, program_id, data))
         return program
 

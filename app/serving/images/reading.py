@@ -15,7 +15,7 @@ import math
 import warnings
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from app.core.errors import InvalidImage
 from app.core.images import ReadingLimits
@@ -43,17 +43,6 @@ _OTHERS = {
 }
 _BRANDS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIF", b"avif": "AVIF", b"avis": "AVIF"}
 Image.MAX_IMAGE_PIXELS = None  # sizes are checked here, with errors for clients
-_ORIENTATION = 0x0112
-"""Tag of EXIF: how the camera was held."""
-_TURNED = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 _14_BITS = (1 << 14) - 1
 _WHITE_SPACE = b" \t\r\n"
 _LONGEST_REASON = 200
@@ -81,7 +70,8 @@ def read_image(data: str | bytes, limits: ReadingLimits) -> Image.Image:
                 _check_size(*image.size, limits)
                 image.load()
                 _check_size(*image.size, limits)
-                return _upright(_on_white(_in_8_bits(image)), image)
+                _turn_upright(image)
+                return _on_white(_in_8_bits(image))
     except (InvalidImage, MemoryError):
         raise
     except Exception as error:  # a broken file makes decoders raise whatever they raise
@@ -165,11 +155,11 @@ def _on_white(image: Image.Image) -> Image.Image:
     return white
 
 
-def _upright(pixels: Image.Image, file: Image.Image) -> Image.Image:
-    """``pixels`` turned by the EXIF orientation of the file, if that can be read."""
+def _turn_upright(image: Image.Image) -> None:
+    """Turn ``image`` by its EXIF orientation, if that can be read."""
     try:
-        orientation = file.getexif().get(_ORIENTATION)
+        ImageOps.exif_transpose(image, in_place=True)
+    except MemoryError:
+        raise
     except Exception:
-        return pixels
-    turn = _TURNED.get(orientation) if isinstance(orientation, int) else None
-    return pixels if turn is None else pixels.transpose(turn)
+        pass

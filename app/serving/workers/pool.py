@@ -322,7 +322,7 @@ class WorkerPool:
 
         Raises the ``RequestError`` it raised, or an error of ``trouble``.
         """
-        return await self.run(self._target, argument, tenant, tier, seconds=self._limits.seconds)
+        return await self.run(self._target, argument, tenant, tier)
 
     async def run(
         self,
@@ -331,10 +331,10 @@ class WorkerPool:
         tenant: str = "",
         tier: ServiceTier = ServiceTier.DEFAULT,
         *,
-        seconds: float,
+        seconds: float | None = None,
     ) -> Any:
-        """Like ``work``, with another function, argument and processor time."""
-        job = self._job(target, argument, seconds)
+        """Like ``work``, with another function and processor time; by default the pool's."""
+        job = self._job(target, argument, self._limits.seconds if seconds is None else seconds)
         for dead in range(self._size + 1):
             try:
                 kind, value = await self._read(await self._ask(job, tenant, tier))
