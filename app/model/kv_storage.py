@@ -248,15 +248,23 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     if device.type != "cpu":
         size = (*shape[:-1], shape[-1] * dtype.itemsize)  # not all types can be filled everywhere
         return torch.zeros(size, dtype=torch.uint8, device=device).view(dtype)
-    # Fresh pages are zero. torch writes its zeros, a second for every few gigabytes, and freed
-    # memory, which an allocator returns for shapes like these, is in use already.
-    nbytes, flags = math.prod(shape) * dtype.itemsize, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    # torch writes its zeros, a second for every few gigabytes, and freed memory, which an allocator
+    # returns for shapes like these, is in use already.
+    nbytes = math.prod(shape) * dtype.itemsize
     try:
-        pages = mmap.mmap(-1, max(nbytes, 1), flags=flags)
+        return fresh_pages(nbytes).view(dtype).view(shape)
     except OSError as error:
         raise UnsupportedModel(
             f"the system refuses {nbytes} bytes for one layer of the cache; lower kv_cache_bytes"
         ) from error
+
+
+def fresh_pages(nbytes: int) -> Tensor:
+    """[nbytes] zeros, uint8, on huge pages if the system has them; raises ``OSError``.
+
+    Memory is taken as they are first used.
+    """
+    pages = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(AttributeError, OSError):  # a system without huge pages
         pages.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(pages, dtype=torch.uint8)[:nbytes].view(dtype).view(shape)
+    return torch.frombuffer(pages, dtype=torch.uint8)[:nbytes]

@@ -24,10 +24,32 @@ from app.model.cpu.kernels import (
 from app.model.cpu.kernels.quantized_panels import PanelKind
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES
 from app.model.cpu.packed_linear import PackedLinear
+from app.model.kv_storage import fresh_pages
 from app.model.layers.architecture import is_plain_linear
 from app.model.layers.quantized import QuantizedEmbedding, QuantizedLinear
 
 Linear = nn.Linear | QuantizedLinear
+
+_HUGE_PAGE, _CACHE_LINE = 1 << 21, 64
+
+
+class _HugePages:
+    """Memory for weights on huge pages, most of which are smaller than a page."""
+
+    def __init__(self) -> None:
+        self._room = torch.empty(0, dtype=torch.uint8)
+
+    def place(self, data: Tensor) -> Tensor:
+        """A contiguous copy of ``data``."""
+        nbytes = -(-data.nbytes // _CACHE_LINE) * _CACHE_LINE
+        if nbytes > len(self._room):
+            room = fresh_pages(max(nbytes, 32 * _HUGE_PAGE) + _HUGE_PAGE)
+            self._room = room[-room.data_ptr() % _HUGE_PAGE :]
+        own, self._room = self._room[: data.nbytes], self._room[nbytes:]
+        return own.view(data.dtype).view(data.shape).copy_(data)
+
+
+_PAGES = _HugePages()
 
 
 class PanelWeights:
@@ -88,7 +110,7 @@ class PanelWeights:
     ) -> None:
         kind = kind_of(like)
         record = self._records[number]
-        data = data.contiguous()
+        data = _PAGES.place(data)
         self._kept.append(data)
         self.bytes_by_type["bfloat16" if kind is None else f"int{kind.bits}"] += data.nbytes
         if bias is not None:
