@@ -32,13 +32,14 @@ _PASS = "numba:run_pass"
 _APP = Path(__file__).parents[1]
 _LOCATOR: Any = caching._SourceFileBackedLocatorMixin
 
-_V4 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma", "f16c", "bmi2")
+_V3 = ("avx2", "fma", "f16c", "bmi2")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 AMX = ("amx-tile", "amx-bf16", "amx-int8")
 PROCESSORS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "amx": ("x86-64-v4", (*_V4, "avx512vnni", "avx512bf16", *AMX)),
     "avx512_bf16": ("x86-64-v4", (*_V4, "avx512vnni", "avx512bf16")),
     "avx512_vnni": ("x86-64-v4", (*_V4, "avx512vnni")),
-    "avx2": ("x86-64-v3", ("avx2", "fma", "f16c", "bmi2")),
+    "avx2": ("x86-64-v3", _V3),
 }
 """Kinds of processors with compiled loops in images, the best first: LLVM's name of the kind, and
 the features that the loops use."""

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from app.core import kernels
 from app.core.kernels import PROCESSORS, features_of, has
 from app.model.cpu.kernels import panels
 from app.model.cpu.layers import PanelLinear
@@ -73,6 +74,16 @@ def test_panels_hold_each_weight_once_and_zeros() -> None:
         row = packed[output // 64, :, output % 64].reshape(-1)
         torch.testing.assert_close(row, weight[output], rtol=0, atol=0)
     assert not packed[1, :, 6:].any()
+
+
+@pytest.mark.parametrize("kind", PROCESSORS)
+def test_loops_run_on_every_kind_of_processor_that_images_have_loops_for(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_features", lambda: dict.fromkeys(PROCESSORS[kind][1], True))
+    monkeypatch.setattr(kernels._CONFIG, "CPU_FEATURES", features_of(kind))
+    assert panels.missing() == []
+    assert panels.widened() == (kind not in ("amx", "avx512_bf16"))
 
 
 @pytest.mark.wide
