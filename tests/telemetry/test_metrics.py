@@ -104,7 +104,7 @@ def test_a_request_counts_with_its_endpoint_status_and_end() -> None:
     observer: RequestObserver = metrics
     observer.observe_request(request())
     observer.observe_request(request(status=400, first=None))
-    observer.observe_rejection("queue_full")
+    metrics.observe_rejection("queue_full")
     observer.observe_compile("schema", "ok", 0.02)
     values = samples(metrics)
     labels = 'endpoint="/v1/chat/completions",finish_reason="stop",status="200"'
