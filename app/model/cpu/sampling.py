@@ -192,10 +192,10 @@ class CpuSampler:
         return kernels.race_among(ids[kept], weights[kept], key)
 
     def _least(self, params: SamplingParams, ceiling: float, sharp: float, total: int) -> np.int32:
-        """A logit that the first filter does not go below, as in ``kernels.allowed_ids``.
+        """A logit below which the first filter keeps no token, as ``kernels.ordered`` bits.
 
-        ``total``: of all weights, for top_p. A few units in the last place lower than computed, as
-        numbers are rounded, and -0.0 is as great as 0.0.
+        ``total``: of all weights, for top_p. It is two units in the last place lower than computed,
+        as numbers are rounded, and -0.0 is as great as 0.0.
         """
         tops = self._tops[0]
         if params.top_k > len(tops):
@@ -203,10 +203,10 @@ class CpuSampler:
         if params.top_k:  # so many words have a token that is as great
             key = int(np.partition(tops, -params.top_k)[-params.top_k])
         else:
-            share = params.min_p
+            fraction = params.min_p
             if params.top_p < 1.0:  # all tokens of less weight do not add up to 1 - top_p
-                share = (1.0 - params.top_p) * total / self._size / (1 << WEIGHT_BITS)
-            least = np.float32(ceiling + math.log2(0.999 * share) / sharp)
+                fraction = (1.0 - params.top_p) * total / self._size / (1 << WEIGHT_BITS)
+            least = np.float32(ceiling + math.log2(0.999 * fraction) / sharp)
             key = int(kernels.ordered(least.view(np.int32)))
         return np.int32(max(key - 2, int(_LEAST_KEY)))
 
