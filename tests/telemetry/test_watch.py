@@ -215,7 +215,7 @@ async def test_logged_content_has_the_body_of_a_stream(caplog: pytest.LogCapture
     assert answer.text.endswith("data: [DONE]\n\n")
 
 
-PATHS = ["/a", "/m/{model}", "/s/{id}", "/s/{id}/t"]
+PATHS = ["/a", "/b/{id}", "/b/{id}/c", "/m/{model}", "/s/{id}/t"]
 OPERATIONS: dict[str, Any] = {"X": {"properties": {"messages": {"properties": {"content": {}}}}}}
 
 
@@ -228,7 +228,9 @@ OPERATIONS: dict[str, Any] = {"X": {"properties": {"messages": {"properties": {"
         ("/m/x/y\n", "/m/{model}"),
         ("/m/", "other"),
         ("/s/1/t", "/s/{id}/t"),
-        ("/s/1", "/s/{id}"),
+        ("/s/1/tt", "other"),
+        ("/b/1", "/b/{id}"),
+        ("/b/1/c", "/b/{id}/c"),
         ("", "other"),
     ],
 )

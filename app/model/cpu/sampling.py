@@ -33,7 +33,6 @@ from app.model.sampling import (
 
 _SPREAD_WORDS = 1 << 14
 """Mask words with an allowed token from which several threads are used: 0.2 ms of one thread."""
-_LEAST_KEY = np.int32(-0x80000000)
 _SORTED_WHOLE = 1024
 """Up to this many values, sorting them is quicker than going over all the buckets."""
 
@@ -199,7 +198,7 @@ class CpuSampler:
         """
         tops = self._tops[0]
         if params.top_k > len(tops):
-            return _LEAST_KEY
+            return kernels.LEAST_KEY
         if params.top_k:  # so many words have a token that is as great
             key = int(np.partition(tops, -params.top_k)[-params.top_k])
         else:
@@ -208,9 +207,9 @@ class CpuSampler:
                 fraction = (1.0 - params.top_p) * total / self._size / (1 << WEIGHT_BITS)
             least = np.float32(ceiling + math.log2(0.999 * fraction) / sharp)
             key = int(kernels.ordered(least.view(np.int32)))
-        return np.int32(max(key - 2, int(_LEAST_KEY)))
+        return np.int32(max(key - 2, int(kernels.LEAST_KEY)))
 
-    def _allowed(self, logits: Floats, mask: Mask, least: np.int32 = _LEAST_KEY) -> Ints:
+    def _allowed(self, logits: Floats, mask: Mask, least: np.int32 = kernels.LEAST_KEY) -> Ints:
         count = kernels.allowed_ids(logits, mask, self._size, self._tops[0], least, self._ids)
         return self._ids[:count]
 

@@ -34,7 +34,7 @@ _HUGE_PAGE, _CACHE_LINE = 1 << 21, 64
 
 
 class _HugePages:
-    """Memory for weights on huge pages, most of which are smaller than a page."""
+    """Places weights one after the other on huge pages, since most are smaller than one."""
 
     def __init__(self) -> None:
         self._room = torch.empty(0, dtype=torch.uint8)

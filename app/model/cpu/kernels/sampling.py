@@ -65,7 +65,8 @@ _f32: Any = np.float32
 _f64: Any = np.float64
 _i64: Any = np.int64
 _FULL = np.uint32(0xFFFFFFFF)
-_LEAST_KEY = np.int32(-0x80000000)
+LEAST_KEY = np.int32(-0x80000000)
+"""The least integer of ``ordered``: of words without an allowed token."""
 _TOGETHER = 1024
 """Weights added up in float32 before they go into a sum of float64."""
 _SCALE = float(1 << WEIGHT_BITS)
@@ -91,10 +92,10 @@ def highest(logits: Floats, mask: Bits, size: int, tops: Ints) -> float:
     ``tops`` [words]: the greatest one of each word, as ``ordered`` bits.
     """
     keys = logits.view(np.int32)  # only the maximum of integers becomes SIMD
-    best = _LEAST_KEY
+    best = LEAST_KEY
     for word in range((size + 31) // 32):
         allowed = mask[word]
-        start, top = word * 32, _LEAST_KEY
+        start, top = word * 32, LEAST_KEY
         if allowed == _FULL and start + 32 <= size:
             for i in range(start, start + 32):
                 top = max(top, ordered(keys[i]))
@@ -104,7 +105,7 @@ def highest(logits: Floats, mask: Bits, size: int, tops: Ints) -> float:
                     top = max(top, ordered(keys[start + i]))
         tops[word] = top
         best = max(best, top)
-    return -np.inf if best == _LEAST_KEY else float(float_of_bits(ordered(best)))
+    return -np.inf if best == LEAST_KEY else float(float_of_bits(ordered(best)))
 
 
 @compiled()
