@@ -16,11 +16,11 @@ help:
 run: $(RUN)  ## serve the embedded demo model on http://127.0.0.1:8000
 	@$(BIN)/python -m app serve
 
-# One more than cores: some tests wait.
-WORKERS ?= 3
+# Twice the cores of CI: most tests wait for servers, files or a browser.
+WORKERS ?= 4
 SPREAD := --forks $(WORKERS)
 TESTED := $(BIN)/python tools/stages.py
-test: $(TEST)  ## lint, import rules, types and tests; WORKERS=3 processes run the tests
+test: $(TEST)  ## lint, import rules, types and tests; WORKERS=4 processes run the tests
 	@$(TESTED) test $(SPREAD)
 
 test-all: $(TEST)  ## the same with the wide tests, which tests/wide.py lists
