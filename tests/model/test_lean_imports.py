@@ -23,9 +23,10 @@ from app.telemetry.metrics import Metrics
 torch.fx.experimental.symbolic_shapes.guard_or_false(True)
 load_backend(Settings(), Metrics())
 unused = {"torch._inductor", "torch.distributed.tensor", "torch.export.unflatten"}
-unused |= {"triton", "sympy.core", "torch._refs"}
+unused |= {"triton", "sympy.core", "torch._refs", "torch._prims", "torch.ao.quantization"}
 assert not unused & sys.modules.keys(), unused & sys.modules.keys()
 assert torch.distributed.is_available()
+assert torch.Generator().manual_seed(0).initial_seed() == 0
 
 leave_out(distributed=True)
 doubled = torch.compile(lambda x: x + x, backend="eager")
@@ -39,6 +40,10 @@ assert masking_utils.TransformGetItemToIndex is TransformGetItemToIndex
 import torch._dynamo.utils
 assert torch._refs.where is sys.modules["torch._refs"].where
 assert torch.export.Dim("rows", min=2).min == 2
+assert torch.quantization.QConfig is torch.ao.quantization.QConfig
+assert torch.nn.quantized.Linear is torch.ao.nn.quantized.Linear
+import torch._prims.rng_prims
+assert torch.Generator().manual_seed(0).initial_seed() == 0
 from torch.distributed.tensor import DTensor
 
 from app.model.lean_imports import _STAND_INS
