@@ -56,6 +56,7 @@ export const KEYWORDS: readonly Keyword[] = [
   keyword("default", "|", "Default value; not enforced."),
   keyword("examples", "[|]", "Example values; not enforced."),
   keyword("x-verbatim", "true|", "The string must be an exact quote from the prompt."),
+  keyword("x-grammar", '{"syntax": "lark", "definition": "|"}', "The string must match a grammar: lark, gbnf or regex."),
   keyword("x-choice", '"exact"|', "The whole value is sampled by the probability of its text."),
 ];
 
