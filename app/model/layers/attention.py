@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
@@ -130,8 +131,10 @@ class AttentionRoute:
         sinks: Tensor | None = None,
         **_: Any,
     ) -> Tensor:
-        layer = -1 if module.layer_idx is None else module.layer_idx
         scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+        if not hasattr(module, "layer_idx") and not module.is_causal:  # over a token's own states
+            return F.scaled_dot_product_attention(query, key, value, scale=scale).transpose(1, 2)
+        layer = -1 if module.layer_idx is None else module.layer_idx
         query, key, value = query[0], key[0], value[0]
         near = None
         if position_bias is not None and self.near:

@@ -183,4 +183,8 @@ def _counts(module: nn.Module) -> bool:
     own: Callable[..., Any] = type(module).forward
     if not isinstance(module, nn.Embedding) or own is nn.Embedding.forward:
         return False
-    return {"position_ids", "past_key_values_length"} <= {*inspect.signature(own).parameters}
+    names = inspect.signature(own).parameters
+    # transformers has called it the first until 5.24, and then the second.
+    return "position_ids" in names and (
+        "past_key_values_length" in names or "cache_length" in names
+    )

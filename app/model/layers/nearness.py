@@ -19,6 +19,11 @@ from app.model.layers.model_call import put_in_steps
 
 def route_nearness(model: PreTrainedModel, route: AttentionRoute) -> None:
     """Make attentions with a bias by distance pass it to ``route``."""
+    for module in model.modules():
+        bias = getattr(module, "relative_position_bias", None)  # from transformers 5.24 on
+        if hasattr(bias, "proj"):
+            route.near = True
+            _give_profiles(bias, route)
     attentions: list[Any] = [each for each in model.modules() if hasattr(each, "rel_logits_proj")]
     if not attentions:
         return
@@ -30,6 +35,15 @@ def route_nearness(model: PreTrainedModel, route: AttentionRoute) -> None:
         _hand_over(module.rel_logits_proj, route, growth if grows else None)
         if grows:
             _grow(module, route, growth)
+
+
+def _give_profiles(module: Any, route: AttentionRoute) -> None:
+    @put_in_steps(module, "forward", route)
+    def forward(hidden: Tensor, _: Tensor, position_ids: Tensor) -> Tensor:
+        """Hidden [1, T, width] -> [1, H, T, E]; otherwise as transformers has it."""
+        states = module.linear(hidden).view(*hidden.shape[:-1], module.num_heads, -1)
+        profiles: Tensor = module.norm(states, position_ids) @ module.proj
+        return profiles.transpose(1, 2)
 
 
 class _Growth:

@@ -60,6 +60,8 @@ def _replace_forward(
 
 def _replace_attn(module: Any, layer: int, route: AttentionRoute) -> None:
     """For attentions with an ``_attn(query, key, value, ...)`` of heads as a route takes them."""
+    if not hasattr(module, "_attn"):  # GPT-J and CodeGen from transformers 5.24 on: an interface
+        return
     options = AttentionOptions(_scale_of(module), _window_of(module), None, None)
 
     @put_in_steps(module, "_attn", route)

@@ -244,6 +244,7 @@ def _heads(x: Tensor, size: int, dim: int = -1) -> Tensor:
 
 _KINDS: Mapping[str, Callable[[Any, int, RecurrentRoute], None]] = {
     "Inkling2DynamicShortConvolution": _weighed_inputs,
+    "Inkling2LoopDynamicShortConvolution": _weighed_inputs,
     "MiniMaxLightningAttention": _lightning_attention,
     "Qwen4ExpTextNGramEmbedding": _token_groups,
     "Qwen4ExpTextPLELayer": _spread_convolution,

@@ -87,6 +87,7 @@ _SET_FROM_NONE = ("num_key_value_heads", "head_dim")
 
 _ROUTED = {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
 _SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+_INKLING = {"unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8}
 _ALTERNATING = ["sliding_attention", "full_attention"]
 
 OVERRIDES: Mapping[str, Mapping[str, Any]] = {
@@ -94,6 +95,10 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
         kind: {"rope_parameters": _SECTIONS}
         for kind in ("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text", "paddleocr_vl_text",
                      "glm_ocr_text", "glm4v_text", "cosmos3_edge_text")
+    },
+    "apertus1p5": {
+        "image_token_offset": 40, "audio_token_offset": 48,
+        "vision_config": {"codebook_size": 8}, "audio_config": {"codebook_size": 8},
     },
     "bailing_hybrid": _ROUTED,
     "chameleon_vqgan": {"base_channels": 32, "channel_multiplier": [1, 1], "num_embeddings": 16},
@@ -150,16 +155,17 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "granite4_vision": {"deepstack_layer_map": [], "downsample_rate": "4/8"},
     "granite4_vision_text": {"hidden_size": 64},
+    "hy_v4_vl_text": {"rope_parameters": {**_SECTIONS, "mrope_section": [1, 1, 0]}},
     "hunyuan_vl_text": {
         "rope_parameters": {**_SECTIONS, "mrope_section": [1, 1, 1, 1]},
     },
-    "inkling2_text": {
-        "unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8,
+    "inkling2_loop_text": {
+        **_INKLING, "n_layers_per_attn_res_block": 1, "loop_layer_index_start": 1,
+        "loop_layer_index_end": 6, "loop_gate_rank": 4,
     },
+    "inkling2_text": _INKLING,
     "inkling_vision": {"num_hidden_layers": 6, "n_layers": 6, "patch_size": 4},
-    "inkling_text": {
-        "unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8,
-    },
+    "inkling_text": _INKLING,
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "longcat_flash": {"head_dim": 4},
@@ -194,6 +200,7 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
         "attention_head_dim": 16, "num_key_value_heads": 4,
         "layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"],
     },
+    "wavtokenizer_encoder": {"codebook_dim": 32},
     "xlm": {"causal": True},
     "xmod": {"default_language": "en_XX"},
     "zamba2": {
