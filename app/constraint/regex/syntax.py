@@ -27,9 +27,9 @@ class _Facts:
     """Properties of a subtree."""
 
     anchored: bool = False
-    """Whether what it matches depends on the text beside it."""
+    """Whether its matches depend on the text around it."""
     looks: bool = False
-    """Whether it depends on what that text is, and not only on its presence."""
+    """Whether they depend on the content of that text, and not only on its presence."""
     shortest: int = 0
     longest: int | None = 0
     """In characters, as ``shortest``; None without bound."""
@@ -66,7 +66,7 @@ class Characters(_Facts):
 
 @dataclass(frozen=True, eq=False)
 class Anchor(_Facts):
-    """The start of the text (``^``) or its end (``$``); ``doubtful``: in some dialects alone."""
+    """The start of the text (``^``) or its end (``$``); ``doubtful``: only in some dialects."""
 
     at_end: bool
     doubtful: bool = False
@@ -75,7 +75,8 @@ class Anchor(_Facts):
 
 @dataclass(frozen=True, eq=False)
 class Look(_Facts):
-    """A place where ``body`` matches after it, or before it (``behind``), or not (``negative``)."""
+    """A position with (or, if ``negative``, without) a match of ``body`` after it, or before it if
+    ``behind``."""
 
     body: Node
     behind: bool
@@ -146,4 +147,4 @@ class PatternError(_AtPosition):
 
 
 class PatternNotSupported(_AtPosition):
-    """The pattern cannot be followed exactly."""
+    """The pattern cannot be translated exactly."""
