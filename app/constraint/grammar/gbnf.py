@@ -1,7 +1,7 @@
 """Reads GBNF, the notation of llama.cpp's grammars (grammars/README.md there).
 
-Line ends mean nothing: a rule goes on until the next ``name ::=``, so alternatives may stand on
-lines of their own. Names may have letters, digits, hyphens and underscores. Characters are Unicode
+Line ends are ignored: a rule ends before the next ``name ::=``, so alternatives may be on separate
+lines. Names may have letters, digits, hyphens and underscores. Characters are Unicode
 code points; ``.`` and negated sets include the line end.
 """
 
