@@ -11,8 +11,8 @@ from typing import Any
 from app.core.errors import InvalidSchema
 
 _DEEPEST = 16
-"""Nesting up to which ``indent:N`` gives containers lines of their own; deeper ones are written on
-one line, so that free and recursive values need no rule for every depth."""
+"""Maximum nesting of containers on several lines with ``indent:N``; deeper ones are on one line, so
+that free and recursive values need no rule for every depth."""
 _MOST_INDENT = 16
 ON_ONE_LINE = -1
 
@@ -23,8 +23,8 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 class Whitespace:
     """One form of JSON text. ``indent`` None is on one line.
 
-    ``flexible`` admits at most two blanks and one newline wherever JSON admits white
-    space but the ends of the text.
+    ``flexible`` allows at most two blanks and one newline wherever JSON allows white space, except
+    at the ends of the text.
     """
 
     comma: bytes = b", "
@@ -55,7 +55,7 @@ class Whitespace:
         return self.indent is None and not self.flexible
 
     def inside(self, depth: int) -> int:
-        """The depth of what a container at ``depth`` holds; it matters for ``indent`` alone."""
+        """The depth of the values in a container at ``depth``; it matters only for ``indent``."""
         if self.indent is None or depth == ON_ONE_LINE:
             return depth
         return depth + 1 if depth < _DEEPEST else ON_ONE_LINE
