@@ -227,7 +227,7 @@ class AutomatonState:
         plan = yield from self._completion()
         text = plan.text[plan.position :]
         derivatives = self._automaton.derivatives
-        yield from derivatives.lead_along(self._automaton.expression(self._state), text)
+        yield from derivatives.note_string(self._automaton.expression(self._state), text)
         mask = self._index.new_mask()
         set_bits(mask, self._distances.first(plan))
         return mask

@@ -36,7 +36,7 @@ class Trie:
     """Shape [D, 2]: (index in ``token``, index of another string with the same bytes)."""
 
     strings: int
-    """How many different strings there are."""
+    """Number of different strings."""
 
     @property
     def nodes(self) -> int:
@@ -138,10 +138,9 @@ def walk(
     """Run the automaton over the nodes from ``node`` to ``end``; returns (node, count) at its stop.
 
     ``stack[d]`` is the state before a byte at depth ``base`` + d; the caller sets ``stack[0]``.
-    ``rows[state]`` is the state's row in ``transitions`` [R, 256], -1 if not computed yet: then
-    the walk stops at that node, to be called again from there (the missing state is
-    ``stack[depth[node] - base]``). So it does where ``found`` is full. ``found[:count]`` [N, 2]
-    gets the live tokens and their states.
+    ``rows[state]`` is the state's row in ``transitions`` [R, 256], -1 if not computed yet. The walk
+    stops at a node whose state ``stack[depth[node] - base]`` has no row, or if ``found`` is full,
+    to be called again from there. ``found[:count]`` [N, 2] gets the live tokens and their states.
     """
     while node < end and count < len(found):
         level = depth[node] - base
@@ -168,7 +167,7 @@ def cover(
     """Fewest tokens that spell each suffix of ``text``, by dynamic programming.
 
     ``tokens[i]``: how many spell ``text[i:]`` (2**30 if none do); ``lengths[i]``: bytes of the
-    first of them. Both have ``len(text) + 1`` entries. Returns how many nodes were looked at.
+    first of them. Both have ``len(text) + 1`` entries. Returns the number of nodes visited.
     """
     looked_at = 0
     size = len(text)

@@ -11,13 +11,13 @@ from app.constraint.language.expressions import INFINITE, Expression
 from app.constraint.language.rows import InTurns, TooMuchWork
 
 _MOST_TRIED = 8
-"""Strings of a source, perhaps begun at another place, that may fail before it is dropped."""
+"""Strings of a source that may fail before it is dropped; it may come from another place."""
 
 _Sources = dict[int, Iterator[bytes]]
 """Strings that the completion has not used yet, shortest first: items, by their expression, and
 names, by the number of open containers."""
 _Taken = dict[int, int]
-"""Number of strings used of each source; the next turn, which restarts it, skips them."""
+"""Number of strings used of each source, which are skipped when it is restarted."""
 
 
 class Plans:
@@ -38,7 +38,7 @@ class Plans:
         return self._places.next_item(place) is None
 
     def bound(self, place: Place) -> int:
-        """Upper bound of the bytes to finish the answer; ``INFINITE`` if that is not plain."""
+        """Upper bound of the bytes to finish the answer; ``INFINITE`` if it takes a search."""
         places, near, name = self._places, place.near, place.names.near
         length = self._automaton.length(place.state)
         if len(near) + (name is not None) > 1 or self._pool.items_vary:
@@ -73,10 +73,10 @@ class Plans:
         return known
 
     def completion(self, place: Place) -> InTurns[bytes | None]:
-        """A short completion of ``place``, None where none is found.
+        """A short completion of ``place``; None if none is found.
 
-        The state's completion up to an item or a name that may repeat one that was seen; then the
-        shortest item or name that is new; and so on.
+        The state's completion up to an item or a name that may repeat one that was seen, then the
+        shortest new item or name, and so on.
         """
         sources: _Sources = {}
         taken: _Taken = {}
@@ -99,23 +99,21 @@ class Plans:
                     way, position = text[position:end], end
                 done += way
             except TooMuchWork as error:
-                sources.clear()  # an iterator that raised cannot go on
+                sources.clear()  # an iterator that raised cannot continue
                 yield error
 
     def _fresh(self, place: Place, sources: _Sources, taken: _Taken) -> tuple[bytes, Place] | None:
-        """A short item or name that begins here and was not seen, and the place behind it.
-
-        None where that takes a search.
-        """
+        """A short new item or name that begins here, and the place after it; None if that takes a
+        search."""
         places, item, name = self._places, None, place.names.near
         counting, opening, quote = self._strings, b"", b""
         if not place.is_near:
             item = places.next_item(place)
             assert item is not None
-            if len(item.ways) > 1:  # it may matter which of them comes
+            if len(item.alternatives) > 1:  # the rest may depend on the alternative
                 return None
-            opening, key, seen = item.blanks, item.ways[0], place.frames[item.level].seen
-            rest = key
+            opening, seen = item.blanks, place.frames[item.level].seen
+            key = rest = item.alternatives[0]
             for blank in opening:
                 after = places.step(place, blank)
                 assert after is not None
