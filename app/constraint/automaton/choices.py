@@ -32,7 +32,7 @@ _CLOSING = b"}]"
 _DIGITS = b"-0123456789"
 """First bytes of numbers."""
 _ENDS = (b",", b"}", b"]", b"\n")
-"""Texts that show that a number has ended, whatever the constraint allows there."""
+"""Texts that show that a number has ended, even if the constraint does not allow them."""
 _BORDERS = (*(bytes([byte]) for byte in b' \t\r\n.,:;!?)]}"*'), "。".encode(), "，".encode())
 """Texts that show that a text has ended, as no word continues with them."""
 _WORDS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
@@ -111,7 +111,7 @@ class _Search:
         self._ending: set[bytes] = set()
         """Numbers that may end the answer."""
         self._unfinished: dict[bytes, set[bytes]] = {}
-        """Numbers whose digits may go on, and the blanks before them."""
+        """Numbers that may have more digits, and the blanks before them."""
         self._texts = 0
         self._bytes = 0
         self._steps = 0
@@ -247,7 +247,7 @@ class _Search:
             self._add("number", b"", text)
 
     def _next(self, here: Expression) -> Iterator[tuple[int, Expression]]:
-        """Each next byte and what follows it, in the order of bytes."""
+        """Each next byte and the derivative by it, in the order of bytes."""
         row = self._derivatives.live_row(here)
         self._steps += sum([members.bit_count() for members, _ in row])
         if self._steps > _MOST_STEPS:

@@ -199,7 +199,7 @@ def classify(
     byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s,
     transitions: Int32s, accepting: NDArray[np.bool_], start: int, need: Int32s, crossing: Int32s,
 ) -> None:  # fmt: skip
-    """Sort tokens by what they do inside a run of units of a prefix code (string characters).
+    """Classify tokens inside a run of units of a prefix code (string characters).
 
     The unit's automaton has ``transitions`` [S, 256] and accepting states that nothing follows.
     ``need[token]``: units that a token within the run takes up, a last partial one included.

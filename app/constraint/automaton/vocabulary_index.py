@@ -27,7 +27,7 @@ _BLANKS = b" \n\r\t"
 
 @dataclass(frozen=True, slots=True)
 class StringTokens:
-    """The tokens of a vocabulary by what they do inside a JSON string.
+    """The tokens of a vocabulary inside a JSON string.
 
     A token that stays within the string is known by its number of characters; one that crosses
     the closing quote also by its ending, the text from the quote on.

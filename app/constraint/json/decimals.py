@@ -142,21 +142,17 @@ class Decimals:
     def _fraction(self, low: str | None, high: str | None) -> Expression:
         """Fractions from ``low`` to ``high`` (None: no bound), which may be missing if 0 is one."""
         pool = self.pool
-        if low is None and high is None:
-            after_point = pool.repeat(pool.byte(DIGITS), 1, self.places)
-        else:
-            after_point = self._places(0, low, high)
-        some = pool.concatenate(pool.literal(b"."), after_point)
+        some = pool.concatenate(pool.literal(b"."), self._places(0, low, high))
         return pool.optional(some) if low is None or not int(low) else some
 
     def _places(self, place: int, low: str | None, high: str | None) -> Expression:
         """One digit or more from ``place`` on, after digits equal to those of the given bounds."""
         pool = self.pool
         left = self.places - place
-        if low is None and high is None:
-            return pool.repeat(pool.byte(DIGITS), 1, left) if left else pool.empty
         if left == 0:
             return pool.empty
+        if low is None and high is None:
+            return pool.repeat(pool.byte(DIGITS), 1, left)
         by_bounds: dict[tuple[str | None, str | None], int] = {}
         first = 0 if low is None else int(low[place])
         last = 9 if high is None else int(high[place])

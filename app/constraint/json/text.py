@@ -11,7 +11,7 @@ from typing import Any, Self
 from app.constraint.json.decimals import number, plain_number
 from app.constraint.json.multiples import integer
 from app.constraint.json.ranges import Interval
-from app.constraint.json.whitespace import ON_ONE_LINE, Whitespace, written_string
+from app.constraint.json.whitespace import ON_ONE_LINE, Whitespace
 from app.constraint.language.codepoints import (
     CHARACTERS,
     LAST,
@@ -96,9 +96,13 @@ def _spelled(pool: ExpressionPool, members: Ranges) -> Expression:
     return pool.union((pool.byte(bits & _PLAIN), utf8(pool, clip(members, 0x80, LAST)), *escaped))
 
 
+_PYTHON = Whitespace()
+"""The form that ``json.dumps`` writes."""
+
+
 def json_text(value: Any) -> bytes:
     """``value`` as ``json.dumps`` writes it, in UTF-8. Lone surrogates stay escaped."""
-    return written_string(value) if isinstance(value, str) else Whitespace().written(value)
+    return _PYTHON.written(value)
 
 
 class JsonText:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any
@@ -15,8 +14,6 @@ _DEEPEST = 16
 that free and recursive values need no rule for every depth."""
 _MOST_INDENT = 16
 ON_ONE_LINE = -1
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class Whitespace:
         Raises ``InvalidSchema`` for a number that is not finite.
         """
         if isinstance(value, str):
-            return written_string(value)
+            return encode_basestring(value).encode(errors="backslashreplace")
         on_lines = self.indent is not None and depth != ON_ONE_LINE
         comma = b", " if self.indent is not None and not on_lines else self.comma
         try:
@@ -81,16 +78,4 @@ class Whitespace:
             raise InvalidSchema("a number is not finite") from error
         if on_lines and self.indent:
             text = text.replace("\n", "\n" + " " * (self.indent * depth))
-        return _in_utf8(text)
-
-
-def written_string(value: str) -> bytes:
-    """``value`` with its quotes, in UTF-8."""
-    return _in_utf8(encode_basestring(value))
-
-
-def _in_utf8(text: str) -> bytes:
-    """``text`` in UTF-8; lone surrogates are escaped as in JSON strings."""
-    if text.isascii():
-        return text.encode()
-    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+        return text.encode(errors="backslashreplace")

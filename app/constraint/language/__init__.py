@@ -1,4 +1,4 @@
-"""Languages over bytes: what every front end builds, and what the automaton runs.
+"""Languages over bytes: the expressions that front ends build and the automaton runs.
 
 nodes        expressions as numbers in a pool, each made once
 inclusion    cheap tests whether one language lies within another

@@ -16,7 +16,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 LAST = sys.maxunicode
 CHARACTERS: Ranges = ((0, 0xD7FF), (0xE000, LAST))
-"""All code points but the surrogates: what text is made of."""
+"""All code points except surrogates: the characters of text."""
 
 
 def ranges(parts: Iterable[tuple[int, int]]) -> Ranges:

@@ -259,7 +259,7 @@ class Derivatives(Rows):
         self._lengths = lengths
         for rule in plain:
             lengths[rule] = 1
-        for expression in range(known, len(pool)):  # operands come before what they are part of
+        for expression in range(known, len(pool)):  # parts precede the expressions with them
             if lengths[expression] is not None:
                 continue  # noted by a search
             kind = kinds[expression]

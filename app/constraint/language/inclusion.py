@@ -121,7 +121,7 @@ class Inclusion:
         return sequences if len(sequences[0]) <= 2 * _LONGEST_CHARACTER else None
 
     def contradict(self, wanted: set[Expression], excluded: set[Expression]) -> bool:
-        """Whether something wanted plainly lies within something excluded."""
+        """Whether a member of ``wanted`` plainly lies within one of ``excluded``."""
         if not wanted.isdisjoint(excluded):
             return True
         stars = [member for member in excluded if self.letters(member)]

@@ -28,7 +28,7 @@ LONGEST_LITERAL = 256
 
 
 class Kind:
-    """Form of an expression; ``pool.operands[e]`` holds what the comment says.
+    """Form of an expression; the comment describes ``pool.operands[e]``.
 
     Plain numbers: a member of an ``Enum`` takes eight times as long to look up in Python 3.11.
     """
@@ -124,7 +124,7 @@ class Nodes:
         self.grammars: list[Expression] = []
         """The texts of grammars, whose expressions may nest deeply and be ambiguous."""
         self.exact_choices: set[frozenset[bytes]] = set()
-        """Sets of values, each as it is written, for which a schema asks for exact choices."""
+        """Sets of values, as they are written, with exact choices."""
         self.exact_lists: set[frozenset[bytes]] = set()
         """Such sets for items of lists that contain each of them at most once."""
         self.has_free_names = False
@@ -285,7 +285,7 @@ class Nodes:
         return None
 
     def declare_rule(self, *, nullable: bool = False) -> Expression:
-        """A reference to a rule whose body comes later; ``nullable`` says if it has b""."""
+        """A reference to a rule that is defined later; ``nullable``: whether it contains b""."""
         self.bodies.append(None)
         return self.node(Kind.RULE, len(self.bodies) - 1, nullable=nullable, regular=False)
 
@@ -358,7 +358,7 @@ class Nodes:
         return tail if self.nullable[head] and self._absorbs(tail, head) else self._pair(head, tail)
 
     def _absorbs(self, tail: Expression, head: Expression) -> bool:
-        """Whether ``head``, which may be empty, plainly adds nothing in front of ``tail``."""
+        """Whether a nullable ``head`` plainly adds no strings before ``tail``."""
         return False
 
     def _pair(self, head: Expression, tail: Expression) -> Expression:

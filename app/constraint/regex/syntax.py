@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from app.constraint.language.codepoints import Ranges
 from app.core.errors import ConstraintTooComplex
@@ -36,14 +35,11 @@ class _Facts:
     counts: int = 1
     """Largest product of the counts of nested repetitions."""
 
-    def _know(self, **facts: Any) -> None:
-        vars(self).update(facts)
-
-    def _know_of(
+    def _combine(
         self, parts: tuple[Node, ...], least: Callable[..., int], most: Callable[..., int]
     ) -> None:
         longest = [part.longest for part in parts if part.longest is not None]
-        self._know(
+        vars(self).update(
             anchored=any(part.anchored for part in parts),
             looks=any(part.looks for part in parts),
             shortest=least(part.shortest for part in parts),
@@ -83,7 +79,7 @@ class Look(_Facts):
     negative: bool
 
     def __post_init__(self) -> None:
-        self._know(anchored=True, looks=True, counts=self.body.counts)
+        vars(self).update(anchored=True, looks=True, counts=self.body.counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +89,7 @@ class Sequence(_Facts):
     parts: tuple[Node, ...]
 
     def __post_init__(self) -> None:
-        self._know_of(self.parts, sum, sum)
+        self._combine(self.parts, sum, sum)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +99,7 @@ class Alternatives(_Facts):
     options: tuple[Node, ...]
 
     def __post_init__(self) -> None:
-        self._know_of(self.options, min, max)
+        self._combine(self.options, min, max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +114,7 @@ class Repeated(_Facts):
         body, high = self.body, self.high
         longest = None if body.longest is None or high is None else body.longest * high
         unbounded = _UNBOUNDED_TIMES if body.counts > 1 else 1
-        self._know(
+        vars(self).update(
             anchored=body.anchored,
             looks=body.looks,
             shortest=body.shortest * self.low,
