@@ -408,7 +408,7 @@ class PlaceState(AutomatonState):
         """
         self._looked = True
         self._allow(_WORK_PER_CALL)
-        if not self._place.is_near and self._places.next_item(self._place) is None:
+        if not self._place.may_repeat and self._places.next_item(self._place) is None:
             return
         trie = self._index.trie
         for text in self._places.repeats(self._place, lambda text: trie.find(text) >= 0):

@@ -89,8 +89,7 @@ class Masks:
                 mask = self.mask(plain)
                 self._far_bytes[state] = self._far_bytes[plain]
             else:
-                inside = self.in_string(state)
-                mask = self._string_mask(state, inside) if inside else self._new_mask(state)
+                mask = self._computed(state)
             self._masks[state] = mask
         return mask
 
@@ -156,6 +155,10 @@ class Masks:
         longest = self.index.longest + 1
         high = longest if high is None else min(high, longest)
         return InString(spelling, min(low, longest), high, self.automaton.state(tail))
+
+    def _computed(self, state: State) -> Mask:
+        inside = self.in_string(state)
+        return self._string_mask(state, inside) if inside else self._new_mask(state)
 
     def _string_mask(self, state: State, inside: InString) -> Mask:
         strings = self.index.strings[inside.spelling]

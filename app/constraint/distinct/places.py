@@ -13,14 +13,14 @@ from app.constraint.distinct.seen_texts import NO_NAMES, NOTHING, Frame, Names, 
 from app.constraint.language.counting import Counting
 from app.constraint.language.derivatives import preferred_byte
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, Notation
-from app.constraint.language.nodes import bytes_of
+from app.constraint.language.nodes import byte_set, bytes_of
 from app.core.choices import Choice, Way
 from app.core.errors import RejectedToken
 
 BYTES = [bytes([byte]) for byte in range(256)]
 
-_AWAY_WORK = 16
-"""Steps of work for each place expanded by ``away``."""
+_REPEAT_WORK = 16
+"""Steps of work for each place expanded by ``past_repeats``."""
 _STEP_WORK = 4
 """Steps of work for a byte."""
 
@@ -57,20 +57,20 @@ class Place:
     names: Names = NO_NAMES
 
     @property
-    def near(self) -> list[int]:
+    def repeatable(self) -> list[int]:
         """The levels whose unfinished item may still repeat one that was seen."""
         if not self.frames:
             return []
         sides = zip(self.frames, self.begun, strict=True)
-        return [level for level, (frame, begun) in enumerate(sides) if begun and frame.near]
+        return [level for level, (frame, begun) in enumerate(sides) if begun and frame.num_matching]
 
     @property
-    def is_near(self) -> bool:
+    def may_repeat(self) -> bool:
         """Whether an unfinished item, or a name, may still repeat one that was seen."""
-        if self.frames and self.near:
+        if self.frames and self.repeatable:
             return True
         names = self.names
-        return (names.name is not None or names.is_next) and names.near is not None
+        return (names.name is not None or names.is_next) and names.repeatable is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Places:
         else:
             state = self.automaton.step(place.state, data)
             after = None if state == DEAD else Place(state, names=self._named(place, data, state))
-        if after is not None and after.is_near and not self.is_alive(after):
+        if after is not None and after.may_repeat and not self.is_alive(after):
             raise Repeated(len(data))
         return after
 
@@ -159,7 +159,7 @@ class Places:
             return None
 
     def _by_bytes(self, place: Place, data: bytes) -> Place | None:
-        if not place.near:
+        if not place.repeatable:
             state = self._run(place, data)
             if state is not None:
                 frames = tuple(
@@ -180,7 +180,7 @@ class Places:
             here = after
         return here
 
-    def behind_item(self, place: Place, level: int, text: bytes) -> Place | None:
+    def after_item(self, place: Place, level: int, text: bytes) -> Place | None:
         """The place after ``text``, a new complete item of ``level`` without items or names that
         must differ inside; None if it leaves the language."""
         self._spend(2 * _STEP_WORK)
@@ -232,7 +232,7 @@ class Places:
             assert after is not None, "a completion that does not complete"
             return position + 1, after
         names, end = place.names, position
-        while end < len(text) and (end == position or names.near is None):
+        while end < len(text) and (end == position or names.repeatable is None):
             self._spend(1)
             names = self._scanned(self._whole, names, BYTES[text[end]])
             end += 1
@@ -298,23 +298,29 @@ class Places:
         It can if the item or name that may still repeat has more endings than were seen. If none
         may repeat, there are enough values: see ``schema.lowering.distinct_items``.
         """
-        near, name = place.near, place.names.near
-        if len(near) + (name is not None) > 1:
-            return self.away(place) is not None
+        levels, name = place.repeatable, place.names.repeatable
+        if len(levels) + (name is not None) > 1:
+            return self.past_repeats(place) is not None
         if name is None:
-            rest, seen = self.levels.rest(place.state, near[0]), place.frames[near[0]].near
-            return self.items.count(rest, seen + 1) > seen or self.away(place) is not None
+            rest, seen = (
+                self.levels.rest(place.state, levels[0]),
+                place.frames[levels[0]].num_matching,
+            )
+            return self.items.count(rest, seen + 1) > seen or self.past_repeats(place) is not None
         if self._has_any_name(place, name):
             return True
         ending = self.ending_of_name(place)
-        if ending is None or ending.counting.count(ending.rest, name.near + 1) > name.near:
+        if (
+            ending is None
+            or ending.counting.count(ending.rest, name.num_matching + 1) > name.num_matching
+        ):
             return True
         key = (place.state, name.text, name.seen.texts)
         known = self._names_left.get(key)
         if known is None:  # the same declared names recur at the same states
             if len(self._names_left) >= _MOST_LEFT:
                 self._names_left.clear()
-            known = self._names_left[key] = self.away(place) is not None
+            known = self._names_left[key] = self.past_repeats(place) is not None
         return known
 
     def _has_any_name(self, place: Place, name: Frame) -> bool:
@@ -446,10 +452,10 @@ class Places:
             texts = place.frames[item.level].seen.texts
             seen |= dict.fromkeys([item.blanks + text for text in texts])
             few = self.items.count(self.automaton.pool.union(item.alternatives), _FEW) < _FEW
-        for level in place.near:
+        for level in place.repeatable:
             seen |= dict.fromkeys(place.frames[level].rests)
             few = few or self.items.count(self.levels.rest(place.state, level), _FEW) < _FEW
-        name, ending = place.names.near, None
+        name, ending = place.names.repeatable, None
         if name is not None and (ending := self.ending_of_name(place)) is not None:
             blanks, end = ending.opening[: -len(ending.quote) or None], ending.behind
             seen |= dict.fromkeys([blanks + rest + end for rest in name.rests])
@@ -471,20 +477,20 @@ class Places:
                 allowed, left = (sum(bits for bits, _ in row) for row in rows)
                 yield from (text + BYTES[byte] for byte in bytes_of(allowed & ~left))
 
-    def narrow(self, place: Place) -> ByteSet:
+    def repeating_bytes(self, place: Place) -> ByteSet:
         """The next bytes after which an item or a name may still repeat one that was seen.
 
         All other bytes of a class of the row lead to the same place.
         """
         found: set[int] = set()
-        for level in place.near:
+        for level in place.repeatable:
             found |= place.frames[level].next_bytes()
-        name = place.names.near
+        name = place.names.repeatable
         if name is not None:
             found |= {*name.next_bytes(), *b'"\\:', *_BLANKS}
-        return sum(1 << byte for byte in found)
+        return byte_set(found)
 
-    def away(self, start: Place) -> tuple[bytes, Place] | None:
+    def past_repeats(self, start: Place) -> tuple[bytes, Place] | None:
         """The first bytes, at least one, of the shortest completion up to a place where no item or
         name may repeat, and that place; None if there is none."""
         automaton = self.automaton
@@ -493,14 +499,14 @@ class Places:
         order = 0
         while waiting:
             _, _, _, way, place = heapq.heappop(waiting)
-            if way and not place.is_near:
+            if way and not place.may_repeat:
                 return way, place
-            narrow = self.narrow(place)
-            self._spend(_AWAY_WORK)
+            repeating = self.repeating_bytes(place)
+            self._spend(_REPEAT_WORK)
             for members, _ in row(automaton.expression(place.state)):
-                rest = members & ~narrow
+                rest = members & ~repeating
                 for byte in [
-                    *bytes_of(members & narrow),
+                    *bytes_of(members & repeating),
                     *([preferred_byte(rest)] if rest else ()),
                 ]:
                     try:

@@ -33,24 +33,24 @@ class Plans:
 
     def is_plain(self, place: Place) -> bool:
         """Whether the shortest completion of the state of ``place`` repeats nothing."""
-        if self._pool.needed_names or self._pool.items_are_needed or place.is_near:
+        if self._pool.needed_names or self._pool.items_are_needed or place.may_repeat:
             return False
         return self._places.next_item(place) is None
 
     def bound(self, place: Place) -> int:
         """Upper bound of the bytes to finish the answer; ``INFINITE`` if it takes a search."""
-        places, near, name = self._places, place.near, place.names.near
+        places, levels, name = self._places, place.repeatable, place.names.repeatable
         length = self._automaton.length(place.state)
-        if len(near) + (name is not None) > 1 or self._pool.items_vary:
+        if len(levels) + (name is not None) > 1 or self._pool.items_vary:
             return INFINITE
-        if near:
-            rest = places.levels.rest(place.state, near[0])
-            length += self._longer(self._strings, place.frames[near[0]].near, rest)
+        if levels:
+            rest = places.levels.rest(place.state, levels[0])
+            length += self._longer(self._strings, place.frames[levels[0]].num_matching, rest)
         elif name is not None:
             ending = places.ending_of_name(place)
             if ending is None:
                 return INFINITE
-            length += self._longer(ending.counting, name.near, ending.rest)
+            length += self._longer(ending.counting, name.num_matching, ending.rest)
         seen = max([len(frame.seen.texts) for frame in place.frames], default=0)
         if self._pool.items_are_needed or seen:
             count = 1 + (length // 2 if self._pool.items_are_needed else 0)
@@ -86,8 +86,8 @@ class Plans:
                 if position < 0:
                     text, position = self._automaton.shortest(place.state), 0
                 ahead = text[position : position + 1]
-                if place.is_near or self._places.next_item(place, ahead) is not None:
-                    found = self._fresh(place, sources, taken) or self._places.away(place)
+                if place.may_repeat or self._places.next_item(place, ahead) is not None:
+                    found = self._fresh(place, sources, taken) or self._places.past_repeats(place)
                     if found is None:
                         return None
                     way, place = found
@@ -105,9 +105,9 @@ class Plans:
     def _fresh(self, place: Place, sources: _Sources, taken: _Taken) -> tuple[bytes, Place] | None:
         """A short new item or name that begins here, and the place after it; None if that takes a
         search."""
-        places, item, name = self._places, None, place.names.near
+        places, item, name = self._places, None, place.names.repeatable
         counting, opening, quote = self._strings, b"", b""
-        if not place.is_near:
+        if not place.may_repeat:
             item = places.next_item(place)
             assert item is not None
             if len(item.alternatives) > 1:  # the rest may depend on the alternative
@@ -120,7 +120,7 @@ class Plans:
                 place = after
         else:
             ending = places.ending_of_name(place) if place.names.is_next else None
-            if ending is None or name is None or place.near:
+            if ending is None or name is None or place.repeatable:
                 return None
             key, seen, rest = ~len(place.names.open), name.seen, ending.rest
             counting, opening, quote = ending.counting, ending.opening, ending.quote
@@ -134,7 +134,7 @@ class Plans:
             if item is None:
                 after = places.advanced(place, opening + text)
             elif self._pool.regular[rest]:
-                after = places.behind_item(place, item.level, text)
+                after = places.after_item(place, item.level, text)
             else:
                 after = places.advanced(place, text)
             taken[key] += 1

@@ -47,7 +47,7 @@ class Frame:
         return cls(seen, b"", 0, len(seen.texts))
 
     @property
-    def near(self) -> int:
+    def num_matching(self) -> int:
         """Number of texts seen that begin with the current text."""
         return self.high - self.low
 
@@ -120,12 +120,12 @@ class Names:
     """Matched bytes of a closing quote; below 0: bytes to skip of an escape or an opening quote."""
 
     @property
-    def near(self) -> Frame | None:
+    def repeatable(self) -> Frame | None:
         """The current or next name, if it may repeat one that was seen."""
         if self.mode == _NEXT:
             seen = self.open[-1]
             return Frame.between(seen) if seen is not None and seen.texts else None
-        return self.name if self.name is not None and self.name.near else None
+        return self.name if self.name is not None and self.name.num_matching else None
 
     @property
     def is_next(self) -> bool:

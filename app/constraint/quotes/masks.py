@@ -15,7 +15,7 @@ import numpy as np
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.bits import finish, set_bits
 from app.constraint.automaton.distances import Distances
-from app.constraint.automaton.masks import InString, Masks
+from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.parts import Parts, Whole
 from app.constraint.automaton.trie import DEAD, Int32s, Trie, walk
 from app.constraint.automaton.vocabulary_index import ONCE, VocabularyIndex
@@ -100,23 +100,13 @@ class PieceMasks(Masks):
                 near.append(token)
         return np.array(near, np.int32)
 
-    def _new_mask(self, state: State) -> Mask:
+    def _computed(self, state: State) -> Mask:
         try:
-            return super()._new_mask(state)
-        except PieceMet:
-            return self._walked_mask(state)
-
-    def _walked_mask(self, state: State) -> Mask:
-        """A mask of which no part can be separated from the pieces after it."""
-        reached = self._walks.reach(state)
-        self._far_bytes[state] = reached.farthest(self.automaton)
-        return self._once(self.packed(state, *reached.found()))
-
-    def _string_mask(self, state: State, inside: InString) -> Mask:
-        try:
-            return super()._string_mask(state, inside)
-        except PieceMet:
-            return self._walked_mask(state)
+            return super()._computed(state)
+        except PieceMet:  # no part of it can be separated from the pieces after it
+            reached = self._walks.reach(state)
+            self._far_bytes[state] = reached.farthest(self.automaton)
+            return self._once(self.packed(state, *reached.found()))
 
     def _farthest_tokens(self, state: State) -> int:
         known = self._far_tokens.get(state)
