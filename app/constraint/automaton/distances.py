@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.trie import Int32s, cover
+from app.constraint.automaton.trie import NODES_PER_STEP, Int32s, cover
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 
 _SPELLED_BYTES = 1 << 16
@@ -19,9 +19,6 @@ _SPELLED_BYTES = 1 << 16
 token per byte."""
 
 _UNREACHABLE = 1 << 30
-
-_NODES_PER_STEP = 128
-"""Nodes of the trie that a kernel visits in the time of one step of work."""
 
 _TOKENS_AHEAD = 16
 """Maximum states of a completion noted in one call."""
@@ -130,7 +127,7 @@ class Distances:
         lengths = np.zeros(len(text) + 1, np.int32)
         trie = self._index.trie
         raw = np.frombuffer(text, np.uint8)
-        spend(cover(trie.byte, trie.skip, trie.token, raw, tokens, lengths) // _NODES_PER_STEP)
+        spend(cover(trie.byte, trie.skip, trie.token, raw, tokens, lengths) // NODES_PER_STEP)
         return Plan(text, tokens, lengths)
 
     def first(self, plan: Plan) -> Int32s:

@@ -19,7 +19,10 @@ Int32s = NDArray[np.int32]
 UInt8s = NDArray[np.uint8]
 
 DEAD = 0
-"""The automaton's state from which nothing can be finished, in transition tables."""
+"""The automaton's state from which no answer can be completed, in transition tables."""
+
+NODES_PER_STEP = 128
+"""Nodes that a kernel visits in the time of one step of work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from app.constraint.language.expressions import ByteSet, Expression, ExpressionP
 from app.constraint.language.rewriting import missing_bytes, spelled
 from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
+from app.core.json_scan import BLANKS
 
 ONCE = 1
 """Index in ``VocabularyIndex.strings`` of one spelling for each character, as in pieces."""
-_BLANKS = b" \n\r\t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class VocabularyIndex:
         """For each of the ``SPELLINGS`` of a character: the tokens in strings of it."""
         self.unquoted = self._mask_of(lambda text: b'"' not in text)
         """The tokens that have no quote, and so do not end a string."""
-        self.not_closing = self._mask_of(lambda text: text.lstrip(_BLANKS)[:1] not in (b"]", b"}"))
+        self.not_closing = self._mask_of(lambda text: text.lstrip(BLANKS)[:1] not in (b"]", b"}"))
         """The tokens that do not begin with a closing bracket, blanks aside."""
         self.heads = SharedLanguages()
 

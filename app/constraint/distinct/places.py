@@ -16,6 +16,7 @@ from app.constraint.language.expressions import INFINITE, ByteSet, Expression, N
 from app.constraint.language.nodes import byte_set, bytes_of
 from app.core.choices import Choice, Way
 from app.core.errors import RejectedToken
+from app.core.json_scan import BLANKS
 
 BYTES = [bytes([byte]) for byte in range(256)]
 
@@ -31,8 +32,6 @@ _MOST_ALONG = 512
 """Maximum texts seen for which ``repeats`` looks for repetitions."""
 _FEW = 1024
 """With fewer endings, the texts seen may leave none."""
-
-_BLANKS = b" \n\r\t"
 
 
 class Repeated(Exception):
@@ -366,8 +365,8 @@ class Places:
             automaton, blanks, here = self.automaton, b"", state
             while not (items := self.levels.front(here).items):
                 text = automaton.leading_literal(automaton.expression(here))
-                text = text or ahead.lstrip(_BLANKS) or automaton.forced(here).text
-                more = text[: len(text) - len(text.lstrip(_BLANKS))]
+                text = text or ahead.lstrip(BLANKS) or automaton.forced(here).text
+                more = text[: len(text) - len(text.lstrip(BLANKS))]
                 if not more:
                     break
                 blanks, here, ahead = blanks + more, automaton.step(here, more), b""
@@ -399,7 +398,7 @@ class Places:
             after = self.automaton.step(here, quote)
             while after == DEAD:
                 blank = self.automaton.forced(here).text[:1]
-                if not blank or blank not in _BLANKS:
+                if not blank or blank not in BLANKS:
                     break
                 blanks, here = blanks + blank, self.automaton.step(here, blank)
                 after = self.automaton.step(here, quote)
@@ -487,7 +486,7 @@ class Places:
             found |= place.frames[level].next_bytes()
         name = place.names.repeatable
         if name is not None:
-            found |= {*name.next_bytes(), *b'"\\:', *_BLANKS}
+            found |= {*name.next_bytes(), *b'"\\:', *BLANKS}
         return byte_set(found)
 
     def past_repeats(self, start: Place) -> tuple[bytes, Place] | None:

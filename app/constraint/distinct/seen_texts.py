@@ -104,7 +104,6 @@ _BACKSLASH, _COMMA, _COLON = ord("\\"), ord(","), ord(":")
 _OBJECT = ord("{")
 _OPENING = b"{["
 _CLOSING = b"}]"
-_BLANKS = b" \n\r\t"
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, which is slower to create; never changed

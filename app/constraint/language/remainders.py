@@ -60,6 +60,11 @@ class Remainder(NamedTuple):
         return None
 
     @property
+    def longest(self) -> int:
+        """Bytes of the longest rest."""
+        return self.most + self.left + (1 if self.least >= 0 and self.left else 0)
+
+    @property
     def is_alive(self) -> bool:
         """Whether there is any rest."""
         enough = 10 ** (self.most + self.left) > self.step > 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from app.constraint.automaton.trie import Int32s, UInt8s
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import UNBOUNDED, Row
@@ -16,10 +17,8 @@ from app.constraint.quotes.positions import (
     BREAK,
     NONE,
     TOGETHER,
-    Int32s,
     Leaf,
     Places,
-    UInt8s,
     bytes_after,
     follow,
     least_owed,

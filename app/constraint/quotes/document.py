@@ -15,9 +15,10 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
+from app.constraint.automaton.trie import Int32s, UInt8s
 from app.constraint.language.codepoints import LAST, runs
 from app.constraint.language.nodes import ByteSet
-from app.constraint.quotes.positions import BREAK, Int32s, UInt8s, locate, suffix_order
+from app.constraint.quotes.positions import BREAK, locate, suffix_order
 from app.core.errors import InvalidRequest
 from app.core.verbatim import Found
 

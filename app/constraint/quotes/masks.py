@@ -17,7 +17,7 @@ from app.constraint.automaton.bits import finish, set_bits
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.parts import Parts, Whole
-from app.constraint.automaton.trie import DEAD, Int32s, Trie, walk
+from app.constraint.automaton.trie import DEAD, NODES_PER_STEP, Int32s, Trie, walk
 from app.constraint.automaton.vocabulary_index import ONCE, VocabularyIndex
 from app.constraint.automaton.walks import Walks, with_room
 from app.constraint.language.expressions import Expression
@@ -121,8 +121,6 @@ class PieceMasks(Masks):
         return known
 
 
-_NODES_PER_STEP = 128
-"""Nodes of the trie that a kernel visits in the time of one step of work."""
 _MANY_NODES = 2_048
 """Minimum visited nodes of a walk in a piece that is cached with the document."""
 
@@ -251,7 +249,7 @@ class PieceWalks(Walks):
         found, quotes = found[:count].copy(), quotes[:ends].copy()
         if key is not None and visited >= _MANY_NODES and enough > len(found):
             pieces.walks.keep(key, found, quotes)
-        self.bound.spend(1 + visited // _NODES_PER_STEP)
+        self.bound.spend(1 + visited // NODES_PER_STEP)
         return found, quotes
 
     def _endings_of(self, trie: Trie, quotes: Int32s, tail: State, reached: Reached) -> None:

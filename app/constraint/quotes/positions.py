@@ -12,10 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from app.constraint.automaton.trie import Int32s, UInt8s
 from app.core.kernels import kernel
-
-Int32s = NDArray[np.int32]
-UInt8s = NDArray[np.uint8]
 
 BREAK = 0xFF
 """Separator of texts, also for characters that no piece may contain. No byte of UTF-8."""
