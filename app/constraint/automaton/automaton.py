@@ -40,8 +40,8 @@ class ForcedPath:
 class Automaton:
     """States and transitions of one program, memoised. Belongs to one thread at a time.
 
-    A request that needs more than ``max_states`` states gets ``ConstraintTooComplex``; others are
-    not affected.
+    It has at most ``max_states`` states, of all requests together: a request that needs another one
+    gets ``ConstraintTooComplex``; other requests are not affected.
     """
 
     def __init__(self, program: Program, max_states: int = 500_000) -> None:

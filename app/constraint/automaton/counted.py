@@ -17,7 +17,7 @@ from app.constraint.automaton.automaton import START, Automaton, State
 from app.constraint.automaton.shared_languages import Head, new_head
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
-from app.constraint.automaton.walks import TOKENS_PER_STEP, walk_counted, with_room
+from app.constraint.automaton.walks import TOKENS_PER_STEP, walk_counted, walk_ends
 from app.constraint.language.expressions import Counted, Expression
 from app.constraint.language.widths import is_elastic, rounds_in
 
@@ -58,26 +58,17 @@ class CountedHeads:
         if counted is None or counted.round not in self._automaton.characters or is_free(counted):
             return None
         high = _UNBOUNDED if counted.high is None else counted.high
-        automaton, trie = self._automaton, self._index.trie
+        automaton = self._automaton
         stack, progress, units = self._stacks
         pattern = pool.intersect((counted.pattern, pool.repeat(counted.round)))
         character = self._index.characters[automaton.characters.index(counted.round)]
-        found, exits = np.empty((512, 4), np.int32), np.empty(512, np.int32)
-        continues = np.zeros(256, np.bool_)
-        node, end, base = trie.below(text)
-        count, left = 0, 0
         stack[0], progress[0], units[0] = automaton.state(pattern), START, 0
-        while node < end:
-            automaton.expand(int(stack[trie.depth[node] - base]))
-            node, count, left = walk_counted(
-                *trie.arrays, node, end, base, automaton.rows, automaton.transitions,
-                automaton.accepting, *character, START, counted.low, high,
-                stack, progress, units, found, count, exits, left, continues,
-            )  # fmt: skip
-            found = with_room(found, count, trie.strings + 1)
-            exits = with_room(exits, left, trie.nodes + 1)
-        lives, far = self._lives(automaton.state(head), found[:count], len(text), counted, high)
-        return new_head(found[:count][lives, 0], far, exits[:left], continues, self._index.words)
+        found, exits, continues = walk_ends(
+            automaton, self._index.trie, text, 4, walk_counted, stack,
+            *character, START, counted.low, high, progress, units,
+        )  # fmt: skip
+        lives, far = self._lives(automaton.state(head), found, len(text), counted, high)
+        return new_head(found[lives, 0], far, exits, continues, self._index.words)
 
     def _lives(
         self, head: State, found: Int32s, begun: int, counted: Counted, high: int
@@ -157,7 +148,7 @@ def is_free(counted: Counted) -> bool:
 
 
 def _ranked(keys: Int32s) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """As ``np.unique`` with the inverse; faster for small keys, as it does not sort."""
+    """As ``np.unique`` with the inverse; faster for small natural keys: nothing is sorted."""
     seen = np.zeros(int(keys.max()) + 1, np.bool_)
     seen[keys] = True
     different = np.flatnonzero(seen)

@@ -36,7 +36,7 @@ _MOST_TAILS = 1 << 14
 class InString:
     """A state inside a JSON string: ``low`` to ``high`` more characters, then ``tail``.
 
-    ``spelling`` says how characters are spelled: an index into ``VocabularyIndex.strings``.
+    ``spelling`` is the index of its characters' spelling in ``VocabularyIndex.strings``.
     """
 
     spelling: int

@@ -24,6 +24,7 @@ from app.constraint.automaton.walks import (
     TOKENS_PER_STEP,
     Walks,
     clear_below,
+    walk_ends,
     walk_exits,
     walk_head,
     with_room,
@@ -279,22 +280,11 @@ class Parts:
         return known if known.far + self._index.longest <= bound else None
 
     def _new_head(self, head: Expression, text: bytes) -> Head:
-        automaton, trie, stack = self._automaton, self._index.trie, self._stack
-        found, exits = np.empty((512, 2), np.int32), np.empty(512, np.int32)
-        continues = np.zeros(256, np.bool_)
-        node, end, base = trie.below(text)
-        count, left = 0, 0
+        automaton, stack = self._automaton, self._stack
         stack[0] = automaton.state(head)
-        while node < end:
-            automaton.expand(int(stack[trie.depth[node] - base]))
-            node, count, left = walk_head(
-                *trie.arrays, node, end, base, automaton.rows, automaton.transitions,
-                automaton.accepting, stack, found, count, exits, left, continues,
-            )  # fmt: skip
-            found = with_room(found, count, trie.strings + 1)
-            exits = with_room(exits, left, trie.nodes + 1)
-        far = max(map(automaton.length, self._walks.ends(found[:count])), default=0)
-        return new_head(found[:count, 0], far, exits[:left], continues, self._index.words)
+        found, exits, continues = walk_ends(automaton, self._index.trie, text, 2, walk_head, stack)
+        far = max(map(automaton.length, self._walks.ends(found)), default=0)
+        return new_head(found[:, 0], far, exits, continues, self._index.words)
 
     def _out(self, exits: Int32s, behind: State) -> Int32s:
         """Tokens allowed from the state ``behind`` at the nodes ``exits``, as by ``Walks.all``."""

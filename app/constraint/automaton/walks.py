@@ -6,6 +6,8 @@ result for the head is cached for any tail.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -99,9 +101,9 @@ def clear_below(skip: Int32s, token: Int32s, nodes: Int32s, mask: UInt32s) -> No
 @kernel()
 def walk_counted(
     byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s, node: int, end: int, base: int,
-    rows: Int32s, transitions: Int32s, accepting: Bools,
+    rows: Int32s, transitions: Int32s, accepting: Bools, stack: Int32s,
     character: Int32s, whole: Bools, begin: int, low: int, high: int,
-    stack: Int32s, progress: Int32s, units: Int32s, found: Int32s, count: int,
+    progress: Int32s, units: Int32s, found: Int32s, count: int,
     exits: Int32s, left: int, continues: Bools,
 ) -> tuple[int, int, int]:  # fmt: skip
     """As ``walk_head``, of texts of ``low`` to ``high`` characters.
@@ -148,6 +150,30 @@ _ROOM = 512
 
 TOKENS_PER_STEP = 128
 """Tokens and exits that a walk finds in the time of one step of work."""
+
+
+def walk_ends(
+    automaton: Automaton, trie: Trie, text: bytes, columns: int,
+    kernel: Callable[..., tuple[int, int, int]], stack: Int32s, *more: object,
+) -> tuple[Int32s, Int32s, Bools]:  # fmt: skip
+    """Run ``walk_head`` or ``walk_counted`` below ``text``, from the state ``stack[0]``.
+
+    ``more``: arguments of the kernel between ``stack`` and ``found``. Returns ``found``, of
+    ``columns`` columns, ``exits`` and ``continues``.
+    """
+    found, exits = np.empty((_ROOM, columns), np.int32), np.empty(_ROOM, np.int32)
+    continues = np.zeros(256, np.bool_)
+    node, end, base = trie.below(text)
+    count, left = 0, 0
+    while node < end:
+        automaton.expand(int(stack[trie.depth[node] - base]))
+        node, count, left = kernel(
+            *trie.arrays, node, end, base, automaton.rows, automaton.transitions,
+            automaton.accepting, stack, *more, found, count, exits, left, continues,
+        )  # fmt: skip
+        found = with_room(found, count, trie.strings + 1)
+        exits = with_room(exits, left, trie.nodes + 1)
+    return found[:count], exits[:left], continues
 
 
 class Walks:

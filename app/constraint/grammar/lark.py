@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from app.constraint.grammar.regexes import both_cases, regex_node
 from app.constraint.grammar.syntax import Characters, Json, Name, Node, Reader, Series, Text, Token
-from app.constraint.regex.syntax import QUANTIFIERS, PatternError, PatternNotSupported, count
+from app.constraint.regex.syntax import QUANTIFIERS, PatternError, PatternNotSupported, counts
 from app.core.errors import ConstraintTooComplex
 
 _DIGITS = "[0-9]+"
@@ -125,8 +125,7 @@ class LarkReader(Reader):
             if found["quantifier"] is not None:
                 groups.repeat(*QUANTIFIERS[found["quantifier"]], at)
             elif found["low"] is not None:
-                low = count(found["low"], "grammar")
-                groups.repeat(low, count(found["high"] or found["low"], "grammar"), at)
+                groups.repeat(*counts(found["low"], None, found["high"], "grammar"), at)
             elif found["mark"] == "|":
                 groups.next_option()
             elif found["mark"] is not None:

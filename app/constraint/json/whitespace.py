@@ -1,4 +1,4 @@
-"""White space in answers: the forms of JSON text that a request can ask for."""
+"""White space in answers: the forms of JSON text that a request can select."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.constraint.language.nodes import ByteSet, Expression, Kind, Nodes
 
 Spellings = tuple[tuple[ByteSet, ...], ...]
-"""Sequences of byte sets, any of which a string may be."""
+"""Alternative sequences of byte sets."""
 
 _LONGEST_CHARACTER = 12
 """Bytes of the longest character, in JSON's escapes."""
@@ -29,7 +29,7 @@ class Inclusion:
         return len(self._known) + len(self._spelled)
 
     def letters(self, star: Expression) -> ByteSet:
-        """The bytes that a repetition without bounds repeats; 0 where it is none."""
+        """The single bytes that an unbounded repetition repeats; 0 for other forms."""
         if self._kinds[star] != Kind.REPETITION or self._operands[star][1:] != (0, None):
             return 0
         inner = self._operands[star][0]

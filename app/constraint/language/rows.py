@@ -1,7 +1,8 @@
 """Rows: all derivatives of a byte expression at once, memoised, with a bound on work.
 
-The derivative of a language by a byte b holds what may follow b (Brzozowski 1964). A row gives all
-of them as a partition of the bytes into classes (Owens, Reppy and Turon 2009, section 4.2).
+The derivative of a language by a byte b has the rests of its strings after b (Brzozowski 1964). A
+row gives all derivatives as a partition of the bytes into classes (Owens, Reppy and Turon 2009,
+section 4.2).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.constraint.automaton.trie import Int32s, UInt8s
+from app.constraint.automaton.trie import Int32s
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import UNBOUNDED, Row
@@ -75,7 +75,7 @@ class BoundDerivatives(Derivatives):
     def follow(self, expression: Expression, text: bytes, at: int) -> tuple[Expression, int]:
         """Follow a piece along ``text`` from ``at`` as far as possible: its rest, and the index."""
         pieces, leaf = self.leaf(expression)
-        after, stop = pieces.follow(leaf, np.frombuffer(text, np.uint8), at)
+        after, stop = follow(pieces.places, leaf, np.frombuffer(text, np.uint8), at)
         self.spend(1 + (stop - at) // 8)
         return (self.piece(self.hole_of(expression), after) if stop > at else expression), stop
 
@@ -120,7 +120,7 @@ def holes_of(program: Program) -> list[Hole]:
 
 
 def bind(program: Program, documents: Mapping[Source, Document]) -> Program:
-    """A copy of ``program`` with its holes filled. May run on several threads.
+    """A copy of ``program`` with its holes filled. Several threads may bind one program.
 
     Raises ``UnsatisfiableSchema`` if no answer is left, as the documents have no piece that fits,
     and ``ConstraintTooComplex`` for patterns with too many states for the documents.
@@ -255,11 +255,6 @@ class Pieces:
         """Each next byte, and the leaf after it."""
         found = bytes_after(self.places, leaf).tolist()
         return [(byte, (first, end, size, state)) for byte, first, end, size, state in found]
-
-    def follow(self, leaf: Leaf, text: UInt8s, at: int) -> tuple[Leaf, int]:
-        """Follow ``text`` from ``at`` as far as possible: the leaf there, and the index."""
-        leaf, at = follow(self.places, leaf, text, at)
-        return leaf, at
 
     def shortest(self, leaf: Leaf) -> bytes:
         """A text of ``length`` bytes of JSON that leads to an end."""

@@ -95,7 +95,7 @@ def looks_behind(node: Node) -> bool:
 def first_untranslatable(node: Node, *, ends: bool = False) -> Node | None:
     """The first repetition whose look-around cannot be translated; None if there is none.
 
-    ``ends``: whether ``node`` is followed by the end of the text.
+    ``ends``: whether ``node`` is directly before the end of the text.
     """
     if not node.looks:
         return _anchors_repeated(node)

@@ -43,7 +43,7 @@ from app.constraint.regex.syntax import (
     PatternNotSupported,
     Repeated,
     Sequence,
-    count,
+    counts,
 )
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
@@ -220,9 +220,9 @@ class _Parser:
 
     def _append(self, node: Node, start: int) -> None:
         """Add ``node`` to the open group, with the quantifier after it."""
-        counts = self._quantifier()
-        if counts is not None:
-            low, high = counts
+        bounds = self._quantifier()
+        if bounds is not None:
+            low, high = bounds
             inner, node = node, Repeated(node, low, high)
             if node.anchored:
                 self.positions[node] = start
@@ -263,24 +263,22 @@ class _Parser:
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         start = self.at
-        counts = QUANTIFIERS.get(self._peek())
-        if counts is not None:
+        bounds = QUANTIFIERS.get(self._peek())
+        if bounds is not None:
             self.at += 1
         else:
             found = _COUNTS.match(self.text, start)
             if found is None:
                 return None
             self.at = found.end()
-            low = count(found[1], "pattern")
-            high = count(found[3], "pattern") if found[3] else None if found[2] else low
+            low, high = bounds = counts(found[1], found[2], found[3], "pattern")
             if high is not None and high < low:
                 raise self._error("the counts of a quantifier are out of order", start)
-            counts = (low, high)
         if self._peek() == "?":
             self.at += 1
         elif self._peek() == "+":
             raise self._error("possessive quantifiers are not part of ECMA-262", self.at)
-        return counts
+        return bounds
 
     def _open_group(self, start: int) -> None:
         if len(self.groups) > self.limits.pattern_nesting:

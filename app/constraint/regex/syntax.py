@@ -14,8 +14,16 @@ _UNBOUNDED_TIMES = 10
 """Factor of an unbounded repetition around counted ones, in ``counts``."""
 
 
-def count(digits: str, where: str) -> int:
-    """The count of a repetition; ``where``: "pattern" or "grammar", for errors."""
+def counts(low: str, comma: str | None, high: str | None, where: str) -> tuple[int, int | None]:
+    """The bounds of ``{low}``, ``{low,}`` or ``{low,high}``; ``where``: "pattern" or "grammar", for
+    errors."""
+    fewest = _count(low, where)
+    if high is not None:
+        return fewest, _count(high, where)
+    return fewest, None if comma else fewest
+
+
+def _count(digits: str, where: str) -> int:
     digits = digits.lstrip("0") or "0"
     if len(digits) > _COUNT_DIGITS:
         raise ConstraintTooComplex(f"a count of more than {_COUNT_DIGITS} digits in a {where}")
