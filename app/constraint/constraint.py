@@ -227,7 +227,7 @@ class AutomatonState:
         plan = yield from self._completion()
         text = plan.text[plan.position :]
         derivatives = self._automaton.derivatives
-        yield from derivatives.lead_along(self._automaton.expression(self._state), text)
+        yield from derivatives.note_string(self._automaton.expression(self._state), text)
         mask = self._index.new_mask()
         set_bits(mask, self._distances.first(plan))
         return mask
@@ -408,7 +408,7 @@ class PlaceState(AutomatonState):
         """
         self._looked = True
         self._allow(_WORK_PER_CALL)
-        if not self._place.is_near and self._places.next_item(self._place) is None:
+        if not self._place.may_repeat and self._places.next_item(self._place) is None:
             return
         trie = self._index.trie
         for text in self._places.repeats(self._place, lambda text: trie.find(text) >= 0):

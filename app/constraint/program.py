@@ -253,7 +253,7 @@ def _lower(
                 rules,
                 limits,
                 lambda s: SchemaBuilder(s, inline, close=True).build(),
-                grammar.as_it_stands(pool),
+                grammar.in_utf8(pool),
             )
     json = JsonText(pool, limits, Whitespace.named(spec.whitespace), pointers=pointers)
     if isinstance(spec, JsonObject):

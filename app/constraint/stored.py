@@ -51,7 +51,7 @@ def dump(program: Program, limits: Limits) -> bytes:
     """JSON from which ``load`` makes the same program, which was compiled with ``limits``."""
     pool, derivatives = program.derivatives.pool, program.derivatives.__getstate__()
     _, (base, max_nodes, added, names) = pool.__reduce__()
-    del derivatives["pool"], derivatives["weights"]
+    del derivatives["pool"], derivatives["widths"]
     parts = {field.name: getattr(program, field.name) for field in fields(program)}
     value = {
         "identity": identity(limits),

@@ -71,7 +71,7 @@ class Checker:
         line = text.count(b"\n", 0, offset) + 1
         start = text.rfind(b"\n", 0, offset) + 1
         allowed = first_bytes(automaton.derivatives.live_row(automaton.expression(state)))
-        if place.is_near:  # what would repeat an item
+        if place.may_repeat:  # what would repeat an item
             allowed = sum(
                 1 << byte
                 for byte in bytes_of(allowed)

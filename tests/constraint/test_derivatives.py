@@ -224,7 +224,7 @@ def test_a_known_string_replaces_a_search() -> None:
     pool = ExpressionPool()
     derivatives = measured(pool, max_search=20)
     both = pool.intersect(far_apart(pool))
-    at_once(derivatives.lead_along(both, b"a" * 12))
+    at_once(derivatives.note_string(both, b"a" * 12))
     assert derivatives.is_alive(both)
     assert len(derivatives.shortest(both)) == 12
     assert derivatives.length(both) == 12
@@ -247,7 +247,7 @@ def test_a_way_along_many_parts_looks_at_each_a_few_times() -> None:
     root = pool.concatenate(*parts)
     text = b"".join(b"c%d" % n for n in range(600))
     pool.kinds = Counted(pool.kinds)
-    at_once(derivatives.lead_along(root, text))
+    at_once(derivatives.note_string(root, text))
     assert pool.kinds.reads < 60 * len(text)
 
 

@@ -18,20 +18,20 @@ from app.constraint.program import Program
 from app.core.errors import ConstraintTooComplex
 
 State = int
-"""A state's number; ``DEAD`` (0) is no state: nothing can be finished from there."""
+"""Number of a state. From ``DEAD`` (0) no answer can be completed."""
 
 START: State = 1
 
 _FORCED_BYTES = 1024
-"""A forced path is cut here; what follows is the forced path of its end."""
+"""Bytes after which a forced path is cut; its end has a forced path of its own."""
 _REMEMBERED_BYTES = 128
 _MOST_STEPS = 16_384
-"""Steps that are remembered, of texts that are no longer than ``_REMEMBERED_BYTES``."""
+"""Maximum cached steps; texts longer than ``_REMEMBERED_BYTES`` are not cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedPath:
-    """A path along which every byte is the only one: the longest, or the first KiB of it."""
+    """The longest path with only one possible byte at each state, cut after a KiB."""
 
     text: bytes
     end: State
@@ -40,8 +40,8 @@ class ForcedPath:
 class Automaton:
     """States and transitions of one program, memoised. Belongs to one thread at a time.
 
-    ``max_states`` bounds what requests may make it visit; passing it raises
-    ``ConstraintTooComplex`` (for the request that asked for the state, and none other).
+    It has at most ``max_states`` states, of all requests together: a request that needs another one
+    gets ``ConstraintTooComplex``; other requests are not affected.
     """
 
     def __init__(self, program: Program, max_states: int = 500_000) -> None:
@@ -60,9 +60,9 @@ class Automaton:
         self._expressions: list[Expression] = [self.pool.empty]
         self._states: dict[Expression, State] = {self.pool.empty: DEAD}
         self.paths: dict[State, ForcedPath] = {}
-        """What ``forced`` has found so far."""
+        """Cache of ``forced``."""
         self.steps: dict[tuple[State, bytes], State] = {}
-        """What ``step`` remembers."""
+        """Cache of ``step``."""
         start = self.state(program.root)
         assert start == START
 
@@ -77,7 +77,7 @@ class Automaton:
 
     @property
     def learned(self) -> int:
-        """Grows with every state, row, step and expression, and with what is known of them."""
+        """Counter that grows with every state, row, step, expression and cached result."""
         known = len(self) + self._row_count + len(self.steps) + len(self.paths)
         return known + len(self.pool) + self.pool.num_notes + self.derivatives.learned
 
@@ -90,7 +90,7 @@ class Automaton:
         return tables + states + self.derivatives.nbytes
 
     def state(self, expression: Expression) -> State:
-        """The number of an expression's state, new if it was never visited."""
+        """The state of an expression, created on first visit."""
         number = self._states.get(expression)
         if number is None:
             number = len(self._expressions)
@@ -116,7 +116,7 @@ class Automaton:
         return self.pool.nullable[expression] and not self.derivatives.live_row(expression)
 
     def without_marks(self, state: State) -> State:
-        """The state of the same language without the marks around what it begins with."""
+        """``state`` without the marks around its first part; the language is the same."""
         here = self._expressions[state]
         plain = self.derivatives.without_marks(here)
         return state if plain == here else self.state(plain)
@@ -140,8 +140,8 @@ class Automaton:
         here = self._expressions[state]
         literal = self.leading_literal(here)
         row = self.transitions[self._row_count]
-        row[:] = DEAD  # an attempt that was given up may have left something
-        if literal:  # the one way on, which is alive as the state is
+        row[:] = DEAD  # an interrupted call may have left entries
+        if literal:  # the only next byte; its target is alive because the state is
             self.derivatives.spend(2)
             after = self.skip_literal(here, 1)
             row[literal[0]] = self._states.get(after) or self.state(after)
@@ -157,8 +157,7 @@ class Automaton:
     def step(self, state: State, text: bytes) -> State:
         """The state after ``text``, ``DEAD`` if it leaves the language.
 
-        Short texts, as those of tokens and most leaps are, are remembered: the same step again is a
-        look-up.
+        Cached for short texts, such as those of tokens and most leaps.
         """
         key = (state, text)
         after = self.steps.get(key)
@@ -170,7 +169,7 @@ class Automaton:
                 self.steps[key] = after
         return after
 
-    def leads_on(self, expression: Expression, text: bytes) -> bool:
+    def has_prefix(self, expression: Expression, text: bytes) -> bool:
         """Whether some string of ``expression`` begins with ``text``."""
         for byte in text:
             expression = self.derivatives.derivative_of(expression, byte)
@@ -190,7 +189,7 @@ class Automaton:
         return self.state(here) if self.derivatives.is_alive(here) else DEAD
 
     def forced(self, state: State) -> ForcedPath:
-        """The singular path from ``state``, empty at a branch or where the text may end."""
+        """The forced path from ``state``; empty at a branch or if the answer may end here."""
         path = self.paths.get(state)
         if path is None:
             path = self._follow(state)
@@ -224,11 +223,11 @@ class Automaton:
         return b""
 
     def _branches(self, expression: Expression) -> bool:
-        """Whether several bytes may surely come next, if that is known without a row."""
+        """Whether several bytes may come next; False if that takes a row to tell."""
         return False
 
     def leading_literal(self, expression: Expression) -> bytes:
-        """The literal at the start of ``expression``, inside marks or not; b"" if there is none."""
+        """The literal at the start of ``expression``, also inside marks; b"" if there is none."""
         kinds, operands = self.pool.kinds, self.pool.operands
         kind, operand = kinds[expression], operands[expression]
         while kind == Kind.CONCATENATION or kind == Kind.MARKED:

@@ -1,6 +1,6 @@
-"""Tokens that begin texts that are written out: a literal, or one of many words.
+"""Tokens that begin a literal, or one of many words.
 
-The words of an ``enum`` are looked up together, and not split up branch by branch.
+The words of an ``enum`` are looked up together instead of branch by branch.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from app.core.constraint import Mask
 from app.core.kernels import kernel
 
 _FEWEST_WORDS = 8
-"""Members of a union that are looked at together."""
+"""Minimum members of a union that are looked up together."""
 
 _WORDS_PER_STEP = 2
-"""Words that are looked up in the time of one step of work."""
+"""Words looked up in the time of one step of work."""
 
 Part = tuple[Expression, Expression, bytes]
-"""An expression, what is behind it, and the text before both that a token has begun with."""
+"""An expression, its tail, and the text before both with which a token begins."""
 
 
 class Beginnings:
-    """Looks texts up, of one automaton over one vocabulary. One thread at a time."""
+    """Looks up literals and words of one automaton over one vocabulary. One thread at a time."""
 
     def __init__(
         self, automaton: Automaton, index: VocabularyIndex, bounds: BoundsRelaxation
@@ -38,29 +38,30 @@ class Beginnings:
         self._index = index
         self._found = np.empty(index.longest + 1, np.int32)
         self._literals: dict[tuple[bytes, bytes], tuple[Int32s, int, bool]] = {}
-        """What ``_new_literal`` has found, by the literal and the text before it."""
+        """By a literal and the text before it: tokens, the maximum bytes of the literal after any
+        of them, and whether some token is longer."""
         self._words: dict[Expression, tuple[UInt8s, NDArray[np.int64], list[bytes]] | None] = {}
-        """The words of a union, one behind the other, and where they end."""
+        """The words of a union: end to end, where each ends, and as a list."""
         self._words_bytes = 0
 
     @property
     def nbytes(self) -> int:
-        """Memory for what is kept, in bytes. Any thread may read it."""
+        """Memory in bytes. Any thread may read it."""
         return 400 * len(self._literals) + 150 * len(self._words) + self._words_bytes
 
     def literal(
         self, here: Expression, literal: bytes, tail: Expression, text: bytes, mask: Mask
     ) -> tuple[int, list[Part]]:
-        """Set the tokens that are ``text`` and a part of ``literal``, which ``here`` begins with.
+        """Set the tokens that are ``text`` and then a prefix of ``literal``.
 
-        ``tail`` is behind ``here``. Returns how many bytes a completion has at most after any of
-        them, and what is behind all of the literal, if some token goes on there.
+        ``here`` begins with the literal, and ``tail`` follows it. Returns the maximum bytes of a
+        completion after any of these tokens, and the part after the literal if a token reaches it.
         """
         known = self._literals.get((literal, text))
         if known is None:
             trie, found, whole = self._index.trie, self._found, text + literal
             raw = np.frombuffer(whole, np.uint8)
-            count, least, node = begun(trie.byte, trie.skip, trie.token, raw, len(text), found)
+            count, least, node = prefixes(trie.byte, trie.skip, trie.token, raw, len(text), found)
             known = self._literals[literal, text] = (
                 found[:count].copy(),
                 len(whole) - least,
@@ -88,9 +89,9 @@ class Beginnings:
         self._automaton.derivatives.spend(len(words) // _WORDS_PER_STEP)
         start = trie.find(text) if text else -1
         nodes = np.empty(len(words), np.int32)
-        far = begun_by_words(trie.byte, trie.skip, trie.token, start, flat, ends, nodes, mask)
-        places = np.flatnonzero(nodes >= 0).tolist()
-        through = [(tail, self._automaton.pool.epsilon, text + words[place]) for place in places]
+        far = set_word_prefixes(trie.byte, trie.skip, trie.token, start, flat, ends, nodes, mask)
+        passed = np.flatnonzero(nodes >= 0).tolist()
+        through = [(tail, self._automaton.pool.epsilon, text + words[index]) for index in passed]
         return (far + self._automaton.derivatives.length(tail) if far >= 0 else 0), through
 
     def _words_of(self, head: Expression) -> tuple[UInt8s, NDArray[np.int64], list[bytes]] | None:
@@ -111,13 +112,14 @@ class Beginnings:
 
 
 @kernel()
-def begun(
+def prefixes(
     byte: UInt8s, skip: Int32s, token: Int32s, text: UInt8s, above: int, found: Int32s
 ) -> tuple[int, int, int]:
-    """Strings of the trie, longer than ``above``, that ``text`` begins with.
+    """Write the strings of the trie that are prefixes of ``text`` to ``found``, those longer than
+    ``above``.
 
-    Returns how many ``found`` has, the length of the shortest, and the node of all of ``text``, -1
-    where no string is longer.
+    Returns their number, the length of the shortest, and the node of ``text``, -1 if no string is
+    longer.
     """
     node, end, count, least = 0, len(byte), 0, 0
     for position in range(len(text)):
@@ -136,15 +138,14 @@ def begun(
 
 
 @kernel()
-def begun_by_words(
+def set_word_prefixes(
     byte: UInt8s, skip: Int32s, token: Int32s, start: int,
     flat: UInt8s, ends: NDArray[np.int64], nodes: Int32s, mask: NDArray[np.uint32],
 ) -> int:  # fmt: skip
-    """Set the strings of the trie that some word begins with, below the node ``start`` (-1: all).
+    """Set the strings of the trie that are prefixes of words, below the node ``start`` (-1: all).
 
-    ``flat`` has the words one behind the other. ``nodes[i]`` gets the node of all of word i, -1
-    where no string is longer. Returns the most bytes that are left of a word, -1 where none
-    begins with a string.
+    ``flat`` has the words end to end. ``nodes[i]`` gets the node of word i, -1 if no string is
+    longer. Returns the maximum bytes of a word after its shortest prefix, -1 if there is no prefix.
     """
     most, first = -1, 0
     for index in range(len(ends)):

@@ -20,14 +20,6 @@ def set_bits(mask: UInt32s, tokens: Int32s) -> None:
 
 
 @kernel()
-def set_found(mask: UInt32s, found: Int32s) -> None:
-    """Set the bits of the tokens ``found[:, 0]``."""
-    for index in range(len(found)):
-        token = found[index, 0]
-        mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
-
-
-@kernel()
 def finish(mask: UInt32s, duplicates: Int32s, eos: Int32s, ends: bool) -> None:
     """Copy the bits of tokens to their duplicates, and set or clear ``eos``.
 
@@ -50,12 +42,10 @@ def finish(mask: UInt32s, duplicates: Int32s, eos: Int32s, ends: bool) -> None:
 
 @kernel()
 def fingerprint(words: UInt64s, last: np.uint32) -> np.int64:
-    """A number that masks with different bits hardly share; not against an adversary.
+    """A hash of a mask's bits, without protection against chosen collisions; 0 only for no bits.
 
-    ``words`` are all pairs of a mask's words, ``last`` is the last one, in a pair or not.
-
-    0 for a mask without bits, and for no other. Four lanes of multiplications, as those of a hash
-    table's hash (Appleby, MurmurHash3).
+    ``words`` are all pairs of the mask's words; ``last`` is its last word, in a pair or not. Four
+    lanes of multiplications, as in a hash table's hash (Appleby, MurmurHash3).
     """
     factor, none = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0)
     a, b, c, d, some = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4), none
@@ -84,7 +74,7 @@ def fingerprint(words: UInt64s, last: np.uint32) -> np.int64:
 
 @kernel()
 def meets(row: Int32s, marked: NDArray[np.bool_]) -> bool:
-    """Whether one of the ``marked`` bytes, a flag for each, has a next state in ``row``."""
+    """Whether a byte that is ``marked`` (shape [256]) has a next state in ``row``."""
     met = False
     for byte in range(len(row)):
         met |= row[byte] != 0 and marked[byte]
@@ -120,7 +110,7 @@ def set_crossing(
 
 @kernel()
 def different(found: Int32s, seen: NDArray[np.bool_], out: Int32s) -> int:
-    """Write the different states of ``found[:, 1]`` to ``out`` and say how many they are.
+    """Write the different states of ``found[:, 1]`` to ``out``; returns their number.
 
     ``seen`` has an entry for each state, all false, and is left so.
     """

@@ -1,6 +1,6 @@
-"""Splits expressions into heads and tails, and drops those of their bounds that do not matter.
+"""Splits expressions into heads and tails, and drops bounds that do not affect a mask.
 
-Nothing here changes what is allowed; it decides what is computed once for many states.
+The masks stay the same; more states share what is computed for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 16
 
 
 class BoundsRelaxation:
-    """Looks at the expressions of one pool, memoised."""
+    """Splits and relaxes the expressions of one pool, memoised."""
 
     def __init__(self, derivatives: Derivatives, characters: Collection[Expression | None]) -> None:
         self._pool = derivatives.pool
@@ -35,11 +35,11 @@ class BoundsRelaxation:
         self._words: dict[Expression, frozenset[bytes] | None] = {}
 
     def __len__(self) -> int:
-        """How much is remembered. Any thread may ask."""
+        """Number of cached results. Any thread may read it."""
         return len(self._plain) + len(self._unbounded) + len(self._words)
 
     def split(self, expression: Expression) -> tuple[Expression, Expression] | None:
-        """The plain beginning of ``expression`` and what is behind it; None where it has none."""
+        """The plain head of ``expression`` and its tail; None if it has no plain head."""
         pool = self._pool
         parts: list[Expression] = []
         while pool.kinds[expression] == Kind.CONCATENATION:
@@ -55,16 +55,16 @@ class BoundsRelaxation:
         return (pool.concatenate(*parts), expression) if parts else None
 
     def is_plain(self, expression: Expression) -> bool:
-        """Whether ``expression`` has no rules and, as it seems, no structure of JSON inside."""
+        """Whether ``expression`` has no rules and, by its form, no structure of JSON inside."""
         known = self._plain.get(expression)
         if known is None:
             pool = self._pool
             kind, operand = pool.kinds[expression], pool.operands[expression]
-            if kind == Kind.LITERAL:  # a backslash begins what is escaped
+            if kind == Kind.LITERAL:  # a backslash begins an escape
                 known = operand[0] == 0x5C or _STRUCTURE.isdisjoint(operand)
             elif kind == Kind.HOLE or kind == Kind.PIECE:
                 known = False
-            elif kind == Kind.COMPLEMENT:  # whatever structure it leaves out is not there
+            elif kind == Kind.COMPLEMENT:  # structure inside is excluded
                 known = pool.regular[expression]
             elif kind == Kind.CONCATENATION:
                 known = all(map(self.is_plain, pool.pieces(expression)))
@@ -74,10 +74,10 @@ class BoundsRelaxation:
         return known
 
     def unbounded(self, expression: Expression, above: int) -> tuple[Expression, int | None]:
-        """``expression`` without those bounds of its repetitions that are above ``above``, and how
-        many bytes surely fit into each of them; None where there is none.
+        """``expression`` without repetition bounds of more than ``above`` bytes, and the fewest
+        bytes that one of these bounds admits; None if there was none.
 
-        Bounds inside complements stay, as less is more there.
+        Bounds inside complements stay: without them the complement would be smaller.
         """
         known = self._unbounded.get(expression)
         if known is None:
@@ -111,7 +111,7 @@ class BoundsRelaxation:
         return result, min(bounds, default=None)
 
     def words(self, expression: Expression) -> frozenset[bytes] | None:
-        """All strings of a language that is plainly finite and small; None elsewhere. Memoised."""
+        """All strings of a language that is plainly finite and small, else None. Memoised."""
         if expression not in self._words:
             self._words[expression] = self.listed(expression)
         return self._words[expression]
@@ -120,11 +120,11 @@ class BoundsRelaxation:
         """``words`` without memoising."""
         pool, words, size = self._pool, set[bytes](), 0
         waiting = [(expression, b"")]
-        """What is left of words, and what comes before it."""
+        """The rest of words, and the text before it."""
         while waiting:
-            here, begun = waiting.pop()
+            here, prefix = waiting.pop()
             self._spend(1)
-            size += len(begun)
+            size += len(prefix)
             if size > _MOST_BYTES or len(words) + len(waiting) > _MOST_WORDS:
                 return None
             first, rest = here, pool.epsilon
@@ -132,13 +132,13 @@ class BoundsRelaxation:
                 first, rest = pool.operands[here]
             kind, operand = pool.kinds[first], pool.operands[first]
             if kind == Kind.EPSILON:
-                words.add(begun)
+                words.add(prefix)
             elif kind == Kind.LITERAL:
-                waiting.append((rest, begun + operand))
+                waiting.append((rest, prefix + operand))
             elif kind == Kind.BYTES:
-                waiting += [(rest, begun + bytes([byte])) for byte in bytes_of(operand)]
+                waiting += [(rest, prefix + bytes([byte])) for byte in bytes_of(operand)]
             elif kind == Kind.UNION and rest == pool.epsilon:
-                waiting += [(member, begun) for member in operand]
+                waiting += [(member, prefix) for member in operand]
             elif kind != Kind.EMPTY:
                 return None
         return frozenset(words)

@@ -1,7 +1,7 @@
 """Choices at a state with few continuations: whole values, keys, ends, beginnings of the rest.
 
-Texts are followed through the automaton byte by byte, as far as it takes to tell the ways apart.
-Strings or numbers that are too many are a single way, known by its beginning.
+Texts are followed through the automaton byte by byte, as far as needed to distinguish the ways.
+Too many strings or numbers are a single way, identified by its beginning.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from app.core.choices import MOST_BYTES, MOST_WAYS, UNLISTED, Choice, Way, WayKi
 from app.core.json_scan import BLANKS, NUMBER_BYTES, Place
 
 _MOST_STEPS = 2 * MOST_BYTES
-"""Bytes that are followed for one choice."""
+"""Maximum bytes followed for one choice."""
 _MOST_NEXT = 48
-"""Maximum next bytes within a string that is listed: free text has some 200."""
+"""Maximum next bytes within a listed string; free text has some 200."""
 _MOST_IN_ALL = 8 * MOST_BYTES
-"""Bytes that are followed for one choice, including attempts that were given up."""
+"""The same, including attempts that were given up."""
 
 _MOST_KEPT = 16 << 20
 """Approximate bytes of the cache of one constraint."""
@@ -30,16 +30,16 @@ _QUOTE, _BACKSLASH, _COMMA = ord('"'), ord("\\"), ord(",")
 _BRACKETS: dict[int, WayKind] = {ord("{"): "object", ord("["): "array"}
 _CLOSING = b"}]"
 _DIGITS = b"-0123456789"
-"""What numbers begin with."""
+"""First bytes of numbers."""
 _ENDS = (b",", b"}", b"]", b"\n")
-"""Texts that show that a number has ended, whatever the constraint allows there."""
+"""Texts that show that a number has ended, even if the constraint does not allow them."""
 _BORDERS = (*(bytes([byte]) for byte in b' \t\r\n.,:;!?)]}"*'), "。".encode(), "，".encode())
-"""Texts that show that a text has ended: no word continues with them."""
+"""Texts that show that a text has ended, as no word continues with them."""
 _WORDS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 
 
 _Ways = dict[tuple[WayKind, bytes], list[bytes]]
-_Mark = tuple[int, int, int, _Ways, set[bytes]]
+_Snapshot = tuple[int, int, int, _Ways, set[bytes]]
 
 
 class _TooMany(Exception):
@@ -58,7 +58,7 @@ class Choices:
 
     @property
     def nbytes(self) -> int:
-        """Memory for what is kept, in bytes, estimated. Any thread may read it."""
+        """Memory in bytes, estimated. Any thread may read it."""
         return self._size
 
     def of(self, state: State, place: Place) -> Choice | None:
@@ -111,7 +111,7 @@ class _Search:
         self._ending: set[bytes] = set()
         """Numbers that may end the answer."""
         self._unfinished: dict[bytes, set[bytes]] = {}
-        """Numbers whose digits may go on, and the blanks before them."""
+        """Numbers that may have more digits, and the blanks before them."""
         self._texts = 0
         self._bytes = 0
         self._steps = 0
@@ -146,7 +146,7 @@ class _Search:
         return Way(kind, text, texts, beginnings, text in self._ending)
 
     def _follow(self, start: Expression, before: bytes, place: Place) -> None:
-        """All ways on from ``start``, behind the blanks and commas ``before``."""
+        """Add all ways from ``start``, which follows the blanks and commas ``before``."""
         for byte, target in self._next(start):
             text = before + bytes([byte])
             if byte in BLANKS:
@@ -187,7 +187,7 @@ class _Search:
 
     def _strings(self, start: Expression, opened: bytes, whole: WayKind, one_of: WayKind) -> None:
         """Each string as a way, or one way for all of them; ``opened`` ends with the quote."""
-        before, first = len(opened) - 1, self._mark()
+        before, first = len(opened) - 1, self._snapshot()
         waiting = [(start, opened, False)]
         try:
             while waiting:
@@ -203,15 +203,15 @@ class _Search:
                         waiting.append((target, after, byte == _BACKSLASH and not escaped))
                 self._check(len(waiting))
         except _TooMany:
-            self._back_to(first)
+            self._restore(first)
             self._add(one_of, b"", opened)
 
-    def _numbers(self, start: Expression, begun: bytes) -> None:
-        """Each number that begins so as a way, or one way for all numbers."""
-        before, first = len(begun) - 1, self._mark()
-        waiting = [(start, begun)]
+    def _numbers(self, start: Expression, prefix: bytes) -> None:
+        """Each number that begins like ``prefix`` as a way, or one way for all numbers."""
+        before, first = len(prefix) - 1, self._snapshot()
+        waiting = [(start, prefix)]
         if ("number", b"") in self._ways:
-            self._add("number", b"", begun)
+            self._add("number", b"", prefix)
             return
         try:
             while waiting:
@@ -233,12 +233,12 @@ class _Search:
                 waiting += [(t, text + bytes([b])) for b, t in reversed(ways) if b in NUMBER_BYTES]
                 self._check(len(waiting))
         except _TooMany:
-            self._back_to(first)
-            self._merge_numbers(begun)
+            self._restore(first)
+            self._merge_numbers(prefix)
 
-    def _merge_numbers(self, begun: bytes) -> None:
-        """All numbers become one choice, known by their beginning."""
-        firsts = {begun}
+    def _merge_numbers(self, prefix: bytes) -> None:
+        """Replace all numbers by one way for each of their beginnings."""
+        firsts = {prefix}
         for key in [key for key in self._ways if _is_number(*key)]:
             for text in self._ways.pop(key):
                 firsts.add(text[: len(text) - len(text.lstrip(BLANKS)) + 1])
@@ -247,7 +247,7 @@ class _Search:
             self._add("number", b"", text)
 
     def _next(self, here: Expression) -> Iterator[tuple[int, Expression]]:
-        """Each next byte and what follows it, in the order of bytes."""
+        """Each next byte and the derivative by it, in the order of bytes."""
         row = self._derivatives.live_row(here)
         self._steps += sum([members.bit_count() for members, _ in row])
         if self._steps > _MOST_STEPS:
@@ -267,23 +267,23 @@ class _Search:
             raise _TooMany
         self._ways.setdefault((kind, text), []).append(spelled)
 
-    def _mark(self) -> _Mark:
+    def _snapshot(self) -> _Snapshot:
         ways = {key: [*texts] for key, texts in self._ways.items()}
         return self._texts, self._bytes, self._steps, ways, {*self._ending}
 
-    def _back_to(self, mark: _Mark) -> None:
-        """Return to ``mark``; the steps since count for ``_MOST_IN_ALL``."""
+    def _restore(self, snapshot: _Snapshot) -> None:
+        """Return to ``snapshot``; the steps since then count for ``_MOST_IN_ALL``."""
         self._given_up += self._steps
         if self._given_up > _MOST_IN_ALL:
             raise _TooMany
-        self._texts, self._bytes, self._steps, self._ways, self._ending = mark
+        self._texts, self._bytes, self._steps, self._ways, self._ending = snapshot
 
 
 def _text_ways(texts: Sequence[bytes]) -> tuple[Way, ...]:
-    begun = {text[:size] for text in texts for size in range(1, len(text) + 1)}
+    prefixes = {text[:size] for text in texts for size in range(1, len(text) + 1)}
 
     def borders(text: bytes) -> tuple[bytes, ...]:
-        return tuple([each for each in _BORDERS if text and text + each not in begun])
+        return tuple([each for each in _BORDERS if text and text + each not in prefixes])
 
     return tuple([Way("text", text, (), (), True, borders(text)) for text in texts])
 

@@ -1,7 +1,7 @@
 """Distances: upper bounds of the tokens from a state to the end of an answer.
 
-A shortest completion is spelled in the fewest tokens, and the states that these tokens pass are
-noted with their distances. So a budget that is kept once can be kept to the end.
+A shortest completion is spelled in the fewest tokens, and the states along them are noted with
+their distances. So a budget that suffices at one state suffices until the end.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.trie import Int32s, cover
+from app.constraint.automaton.trie import NODES_PER_STEP, Int32s, cover
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 
 _SPELLED_BYTES = 1 << 16
-"""Maximum bytes of a completion that is spelled only to tell a caller how many tokens it needs; for
-longer ones the number is a token per byte."""
+"""Maximum bytes of a completion that is spelled for an error or a ``limit``; longer ones count a
+token per byte."""
 
 _UNREACHABLE = 1 << 30
 
-_NODES_PER_STEP = 128
-"""Nodes of the trie that a kernel looks at in the time of one step of work."""
-
 _TOKENS_AHEAD = 16
-"""States of a completion that are noted at once."""
+"""Maximum states of a completion noted in one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +55,22 @@ class Distances:
         self._index = index
         self._known: dict[State, int] = {}
         self._spelled: dict[State, int] = {}
-        """Distances of states whose completions were too long to be followed."""
+        """Distances of states whose completions were too long to follow."""
         self._plans: dict[State, Plan] = {}
-        """Plans from states that are noted while those after them are not."""
+        """By a noted state: the plan whose later states are not noted yet."""
 
     def __len__(self) -> int:
-        """States whose distance is memoised. Any thread may ask."""
+        """Number of cached distances. Any thread may read it."""
         return len(self._known) + len(self._spelled)
 
     def of(self, state: State, limit: int | None = None) -> int:
-        """Tokens that surely suffice from ``state`` to a whole answer; 0 where it is one.
+        """Tokens that surely suffice from ``state`` to a complete answer; 0 if it is complete.
 
-        The fewest tokens that spell a shortest completion. From a state of distance n some token
-        leads to a state of distance n - 1 at most: the first of those tokens.
+        The fewest tokens that spell a shortest completion. The first of them leads from distance n
+        to a state of distance n - 1 at most.
 
-        Where it is above ``limit``, the result is some number above ``limit``, perhaps too small:
-        completions that are too long are not followed, and not even spelled where their length
-        says enough.
+        If the distance is above ``limit``, the result is also above ``limit``, but may be smaller
+        than the distance: long completions are not followed, nor spelled if their length decides.
         """
         known = self._known.get(state)
         if known is not None:
@@ -95,20 +91,20 @@ class Distances:
         return self._known[state]
 
     def fits(self, state: State, budget: int) -> bool:
-        """Whether ``budget`` tokens surely suffice: a token a byte does."""
+        """Whether ``budget`` tokens surely suffice; a token per byte always does."""
         return self._automaton.length(state) <= budget or self.of(state, budget) <= budget
 
     def spelled(self, state: State) -> int:
-        """Fewest tokens that spell a shortest completion, without following where they lead."""
+        """Fewest tokens that spell a shortest completion; the states along them are not noted."""
         return self._spell(state).left
 
     def needed(self, state: State) -> int:
-        """``spelled``, for the error of a budget that is too small; an upper bound above 64 KiB."""
+        """``spelled``, for the error if a budget is too small; an upper bound above 64 KiB."""
         length = self._automaton.length(state)
         return length if length > _SPELLED_BYTES else self.spelled(state)
 
-    def go_on(self, state: State) -> None:
-        """Note the states after ``state`` where its distance came from a plan cut short there."""
+    def resume(self, state: State) -> None:
+        """Note the distances of the next states of the plan that was cut short at ``state``."""
         plan = self._plans.get(state)
         if plan is not None:
             self._follow(state, plan)
@@ -116,7 +112,7 @@ class Distances:
                 del self._plans[state]
 
     def least(self, state: State) -> int:
-        """Tokens that a shortest completion takes at least, by its length alone."""
+        """Minimum tokens of a shortest completion, by its length alone."""
         return -(-self._automaton.length(state) // self._index.longest)
 
     def _spell(self, state: State) -> Plan:
@@ -131,11 +127,11 @@ class Distances:
         lengths = np.zeros(len(text) + 1, np.int32)
         trie = self._index.trie
         raw = np.frombuffer(text, np.uint8)
-        spend(cover(trie.byte, trie.skip, trie.token, raw, tokens, lengths) // _NODES_PER_STEP)
+        spend(cover(trie.byte, trie.skip, trie.token, raw, tokens, lengths) // NODES_PER_STEP)
         return Plan(text, tokens, lengths)
 
     def first(self, plan: Plan) -> Int32s:
-        """The token that a plan goes on with; the ends of sequence where nothing is left of it."""
+        """The next token of a plan; the end-of-sequence tokens at its end."""
         length = int(plan.lengths[plan.position])
         if not length:
             return self._index.eos
@@ -143,10 +139,10 @@ class Distances:
         return self._index.trie.token[node : node + 1]
 
     def _follow(self, state: State, plan: Plan) -> None:
-        """Note the distances of ``state`` and of the next states that its fewest tokens pass.
+        """Note the distances of ``state`` and of the next states along ``plan``.
 
-        Stops at a state that is known to be as near: the way on from there is noted already. Goes
-        some way only, and leaves the rest to ``go_on``.
+        Stops at a state whose known distance is no larger, and after ``_TOKENS_AHEAD`` tokens;
+        ``resume`` goes on from there.
         """
         notes: list[tuple[State, int]] = []
         position, cut = plan.position, False
@@ -162,6 +158,6 @@ class Distances:
             position += length
             if self._known.get(state, _UNREACHABLE) <= plan.tokens[position]:
                 break
-        self._known.update(notes)  # all or, where the work was too much, none
+        self._known.update(notes)  # all, or none if ``step`` raised
         if cut:
             self._plans[state] = replace(plan, position=position)

@@ -1,9 +1,9 @@
-"""Token masks: after which tokens of a vocabulary an answer can still be finished.
+"""Token masks: the tokens after which an answer can still be finished.
 
-Inside a JSON string of at least ``low`` and at most ``high`` more characters, the tokens that stay
-within the string are looked up by length, and only the endings of those that cross its closing
-quote are walked. So no state of a bounded repetition is ever expanded for its mask. Every other
-state is walked through the vocabulary's trie once. Masks are memoised per state.
+Inside a JSON string of ``low`` to ``high`` more characters, the tokens that stay within the string
+are looked up by length, and only the endings of tokens that cross its closing quote are walked. So
+no state of a bounded repetition is expanded for its mask. Masks of other states are put together by
+``parts``. Masks are memoised per state.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.bits import fingerprint, finish, same, set_crossing, set_found
+from app.constraint.automaton.bits import fingerprint, finish, same, set_bits, set_crossing
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.parts import Parts
 from app.constraint.automaton.trie import Int32s
@@ -23,20 +23,20 @@ from app.core.constraint import Mask
 from app.core.errors import ConstraintTooComplex
 
 _OWED_IN_CHARACTER = 12
-"""Bytes, and so tokens, that a string character may still need once begun: \\ud83d\\ude00."""
+"""Maximum bytes, and so tokens, to complete a string character: \\ud83d\\ude00."""
 
 _LOOK_UPS_PER_STEP = 4
-"""States of which something known is looked up in the time of one step of work."""
+"""Cached facts of states that are looked up in the time of one step of work."""
 
 _MOST_TAILS = 1 << 14
-"""Answers of ``can_extend`` that are kept."""
+"""Maximum cached results of ``can_extend``."""
 
 
 @dataclass(frozen=True, slots=True)
 class InString:
     """A state inside a JSON string: ``low`` to ``high`` more characters, then ``tail``.
 
-    ``spelling`` says how characters are spelled: an index into ``VocabularyIndex.strings``.
+    ``spelling`` is the index of its characters' spelling in ``VocabularyIndex.strings``.
     """
 
     spelling: int
@@ -57,21 +57,21 @@ class Masks:
         self._masks: dict[State, Mask] = {}
         self._shared: dict[InString, Mask] = {}
         self._far_bytes: dict[State, int] = {}
-        """By state: how many bytes a shortest completion has at most after any allowed token."""
+        """By state: the maximum bytes of a shortest completion after any allowed token."""
         self._far_tokens: dict[State, int] = {}
         """The same in tokens; an upper bound inside strings."""
         self._spellings = {each: number for number, each in enumerate(automaton.characters)}
         self._distinct: dict[int, Mask] = {}
-        """Masks that differ, by their fingerprints."""
+        """Different masks, by their fingerprints."""
         self._extends: dict[tuple[State, bytes], bool] = {}
 
     def __len__(self) -> int:
-        """States whose mask is memoised. Any thread may ask."""
+        """Number of cached masks. Any thread may read it."""
         return len(self._masks)
 
     @property
     def nbytes(self) -> int:
-        """Memory for memoised masks, in bytes. Any thread may read it."""
+        """Memory in bytes. Any thread may read it."""
         entries = len(self._masks) + len(self._distances) + len(self._far_bytes)
         return (
             len(self._distinct) * (self.index.words * 4 + 250)
@@ -81,7 +81,7 @@ class Masks:
         )
 
     def mask(self, state: State) -> Mask:
-        """Tokens allowed in ``state``, end of sequence included where it is accepting."""
+        """Tokens allowed in ``state``, with end of sequence if it is accepting."""
         mask = self._masks.get(state)
         if mask is None:
             plain = self.automaton.without_marks(state)
@@ -89,18 +89,17 @@ class Masks:
                 mask = self.mask(plain)
                 self._far_bytes[state] = self._far_bytes[plain]
             else:
-                inside = self.in_string(state)
-                mask = self._string_mask(state, inside) if inside else self._new_mask(state)
+                mask = self._computed(state)
             self._masks[state] = mask
         return mask
 
     def budget_mask(self, state: State, budget: int) -> Mask:
         """Tokens of ``mask`` after which ``budget - 1`` more tokens can finish the answer.
 
-        Cost: a look-up where no allowed token endangers the budget, a walk near its end.
+        Cost: a look-up if the budget suffices after every allowed token, else a walk.
         """
         mask = self.mask(state)
-        self._distances.go_on(state)
+        self._distances.resume(state)
         far = self._far_bytes[state]
         if budget > far:
             return mask
@@ -109,7 +108,7 @@ class Masks:
         return self._narrowed(state, budget)
 
     def _narrowed(self, state: State, budget: int) -> Mask:
-        """``budget_mask`` where the budget may not be enough for some of the tokens."""
+        """``budget_mask`` if the budget may be too small after some of the tokens."""
         found = self._walks.all(self.index.trie, state)
         near = np.zeros(len(self.automaton), np.bool_)
         ends = sorted(self._walks.ends(found))
@@ -139,7 +138,8 @@ class Masks:
         return split is not None and self.automaton.leading_literal(split[1])[:1] == b'"'
 
     def in_string(self, state: State) -> InString | None:
-        """How far ``state`` is inside a JSON string, None if it is not between two characters."""
+        """The rest of the JSON string that ``state`` is in; None if it is not between two of its
+        characters."""
         found = self.automaton.pool.leading_repetition(self.automaton.expression(state))
         if found is None:
             return None
@@ -155,6 +155,10 @@ class Masks:
         longest = self.index.longest + 1
         high = longest if high is None else min(high, longest)
         return InString(spelling, min(low, longest), high, self.automaton.state(tail))
+
+    def _computed(self, state: State) -> Mask:
+        inside = self.in_string(state)
+        return self._string_mask(state, inside) if inside else self._new_mask(state)
 
     def _string_mask(self, state: State, inside: InString) -> Mask:
         strings = self.index.strings[inside.spelling]
@@ -194,9 +198,9 @@ class Masks:
         return self.mask(state), self._far_bytes[state]
 
     def _once(self, mask: Mask) -> Mask:
-        """``mask``, or the one with the same bits that is kept already. Read only.
+        """``mask``, or an equal one that is kept already. Read only.
 
-        Raises ``ConstraintTooComplex`` where it allows nothing.
+        Raises ``ConstraintTooComplex`` if it allows nothing.
         """
         number = int(fingerprint(mask[: len(mask) // 2 * 2].view(np.uint64), mask[-1]))
         if number == 0:
@@ -206,17 +210,17 @@ class Masks:
         return known if known is mask or same(known, mask) else mask
 
     def _farthest_bytes(self, found: Int32s, least: int) -> int:
-        """The length of the longest shortest completion after a walk, or ``least``."""
+        """Maximum length of a shortest completion after tokens of a walk; at least ``least``."""
         ends = self._walks.ends(found)
         self.automaton.derivatives.spend(len(ends) // _LOOK_UPS_PER_STEP)
         return max([least, *map(self.automaton.length, ends)])
 
     def _farthest_tokens(self, state: State) -> int:
-        """Distance of the farthest state that a token allowed in ``state`` may lead to.
+        """Maximum distance after a token allowed in ``state``.
 
-        Inside a string an upper bound. After a token that stays within it, a completion is the
-        rest of a character and then an end of the completion of ``state``, which may begin inside
-        one of its tokens.
+        Inside a string an upper bound: after a token that stays within it, a completion is the rest
+        of a character and then a suffix of the completion of ``state``, which may begin inside one
+        of its tokens.
         """
         known = self._far_tokens.get(state)
         if known is None:
@@ -233,10 +237,11 @@ class Masks:
             self._far_tokens[state] = known
         return known
 
-    def packed(self, state: State, found: Int32s) -> Mask:
-        """The mask of what was found, duplicates, and end of sequence where it is allowed."""
+    def packed(self, state: State, *walks: Int32s) -> Mask:
+        """The mask of the tokens that ``walks`` found, with duplicates and end of sequence."""
         mask = self.index.new_mask()
-        set_found(mask, found)
+        for found in walks:
+            set_bits(mask, found[:, 0])
         finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
         return mask
 

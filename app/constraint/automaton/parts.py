@@ -1,9 +1,9 @@
-"""Masks of states by the parts that their expressions are made of.
+"""Masks of states, put together from the parts of their expressions.
 
-What is allowed in a union is allowed in one of its members. Behind a literal only the tokens that
-begin with it are looked at. A head, such as the content of a string or the digits of a number, is
-walked by itself, once for all that may be behind it: fields with one pattern, items of one list and
-characters far from a bound share what they allow within it, and so the rows of its states.
+A token is allowed in a union if one of its members allows it. After a literal only tokens that
+begin with it are examined. A head, such as the content of a string or the digits of a number, is
+walked by itself, once for all its tails: fields with one pattern, items of one list and characters
+far from a bound share the tokens that stay within it, and the rows of its states.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.beginnings import Beginnings, Part
-from app.constraint.automaton.bits import meets, set_bits, set_found
+from app.constraint.automaton.bits import meets, set_bits
 from app.constraint.automaton.bounds_relaxation import BoundsRelaxation
-from app.constraint.automaton.counted import Counted
+from app.constraint.automaton.counted import CountedHeads
 from app.constraint.automaton.shared_languages import Head, Numbering, new_head
 from app.constraint.automaton.trie import Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
@@ -24,6 +24,7 @@ from app.constraint.automaton.walks import (
     TOKENS_PER_STEP,
     Walks,
     clear_below,
+    walk_ends,
     walk_exits,
     walk_head,
     with_room,
@@ -38,17 +39,17 @@ _WORK_PER_PART = 10
 """Steps of work that a part costs, besides its walks."""
 
 _MORE_CHARACTERS = 4
-"""Bytes that make a text differ from all the ``BoundsRelaxation.words`` of a language."""
+"""Bytes by which a text can be made different from all excluded words."""
 
 _KEPT_BOUND = 16
-"""Repetition bounds of at most this much above the longest token's bytes are kept."""
+"""Repetition bounds up to the longest token's bytes plus this number are kept."""
 
 Whole = Callable[[State], tuple[Mask, int]]
-"""The mask of a state, and how many bytes a completion has at most after any of its tokens."""
+"""The mask of a state, and the maximum bytes of a completion after any of its tokens."""
 
 
 class Parts:
-    """Puts masks together, of one automaton over one vocabulary. One thread at a time."""
+    """Builds masks of one automaton over one vocabulary. One thread at a time."""
 
     def __init__(self, automaton: Automaton, index: VocabularyIndex, walks: Walks) -> None:
         self._automaton = automaton
@@ -56,7 +57,7 @@ class Parts:
         self._walks = walks
         self.bounds = BoundsRelaxation(automaton.derivatives, automaton.characters)
         self._numbering = Numbering(automaton.pool, index.heads)
-        self._counted = Counted(automaton, index)
+        self._counted = CountedHeads(automaton, index)
         self._heads: dict[tuple[Expression, bytes], Head] = {}
         self._beginnings = Beginnings(automaton, index, self.bounds)
         self._spelled: dict[tuple[Expression, bytes], Int32s] = {}
@@ -67,7 +68,7 @@ class Parts:
 
     @property
     def nbytes(self) -> int:
-        """Memory for what is kept, in bytes. Any thread may read it."""
+        """Memory in bytes. Any thread may read it."""
         entries = len(self.bounds) + len(self._numbering) + 2 * len(self._heads)
         entries += 3 * len(self._spelled)
         overlaps = len(self._overlaps) * (200 + 4 * self._index.words)
@@ -117,8 +118,7 @@ class Parts:
         return far
 
     def _members(self, head: Expression, tail: Expression) -> list[tuple[Expression, Expression]]:
-        """The members of the union that ``head`` and then ``tail`` is, each with its tail; empty if
-        it is one part."""
+        """The alternatives of ``head``, each with its tail; empty if ``head`` is one part."""
         pool = self._automaton.pool
         kind, operand = pool.kinds[head], pool.operands[head]
         if kind == Kind.RULE:
@@ -137,10 +137,9 @@ class Parts:
         return []
 
     def _together(self, members: tuple[Expression, ...]) -> Iterable[Expression]:
-        """The members of a union, with intersections before the same end united.
+        """The members of a union, with intersections that have the same tail united.
 
-        Members of one ``oneOf`` have the same patterns: walked together, they share the states
-        that each of them has.
+        Members of one ``oneOf`` have the same patterns: walked together, they share states.
         """
         pool = self._automaton.pool
         heads: dict[Expression, list[Expression]] = {}
@@ -156,7 +155,7 @@ class Parts:
         return members
 
     def _split(self, here: Expression, text: bytes, mask: Mask, whole: Whole) -> int:
-        """Tokens of an expression that is a head and something behind it; returns ``far``."""
+        """Set the tokens of a head with its tail; returns ``far`` as ``fill`` does."""
         automaton, pool, trie = self._automaton, self._automaton.pool, self._index.trie
         split = self.bounds.split(here)
         if split is None and not pool.regular[here]:  # it refers to rules: nothing to share
@@ -192,7 +191,8 @@ class Parts:
         )
 
     def _but_words(self, head: Expression) -> tuple[Expression, frozenset[bytes]] | None:
-        """The unbounded text and the excluded words of an intersection; None for other forms."""
+        """The unbounded text and the words that an intersection excludes from it; None for other
+        forms."""
         pool = self._automaton.pool
         star, words = None, frozenset[bytes]()
         for member in pool.operands[head]:
@@ -215,7 +215,7 @@ class Parts:
         behind = automaton.state(tail)
         if tail != automaton.pool.epsilon and len(known.exits):
             automaton.expand(behind)
-            if meets(automaton.transitions[automaton.rows[behind]], known.goes_on):
+            if meets(automaton.transitions[automaton.rows[behind]], known.continues):
                 return self._overlapping(here, head, tail, text, mask)
         far = derivatives.length(tail) + known.far
         set_bits(mask, known.tokens)
@@ -223,7 +223,7 @@ class Parts:
             mask |= known.mask
         if tail != automaton.pool.epsilon and len(known.exits):
             found = self._out(known.exits, behind)
-            set_found(mask, found)
+            set_bits(mask, found[:, 0])
             far = max([far, *map(automaton.length, self._walks.ends(found))])
         return far
 
@@ -232,8 +232,8 @@ class Parts:
     ) -> int:
         """``_head_and_tail`` if a byte may belong to either: both are walked together.
 
-        As in ``_unbounded_head``, distant bounds of the head do not matter, so a text without
-        quotes has one walk and not one for each number of characters left.
+        Distant bounds of the head are dropped as in ``_unbounded_head``, so a text without quotes
+        has one walk and not one for each number of characters left.
         """
         unbounded, bound = self.bounds.unbounded(head, self._index.longest + _KEPT_BOUND)
         if bound is None or self._head_of(unbounded, text).far + self._index.longest > bound:
@@ -248,7 +248,7 @@ class Parts:
 
     def _walked(self, here: Expression, text: bytes, mask: Mask) -> int:
         found = self._walks.below(self._index.trie, self._automaton.state(here), text)
-        set_found(mask, found)
+        set_bits(mask, found[:, 0])
         return max(map(self._automaton.length, self._walks.ends(found)), default=0)
 
     def _head_of(self, head: Expression, text: bytes) -> Head:
@@ -261,7 +261,7 @@ class Parts:
                 known = self._unbounded_head(head, text) or self._counted.head(head, text)
                 known = known or self._new_head(head, text)
                 self._index.heads.keep(number, text, known)
-                self._heads[head, text] = known  # kept, should the work be too much
+                self._heads[head, text] = known  # before ``spend``, which may raise
                 tokens = len(known.tokens) if known.mask is None else self._index.size
                 self._automaton.derivatives.spend((tokens + len(known.exits)) // TOKENS_PER_STEP)
             self._heads[head, text] = known
@@ -270,8 +270,8 @@ class Parts:
     def _unbounded_head(self, head: Expression, text: bytes) -> Head | None:
         """The tokens that ``head`` allows, if its bounds are too distant to matter; else None.
 
-        A token and the shortest way to the end have at most ``far + longest`` bytes, and no more
-        rounds of a repetition, so they are within each bound that is no less.
+        A token and the shortest completion after it have at most ``far + longest`` bytes, and no
+        more rounds of a repetition, so they are within all bounds of at least as much.
         """
         unbounded, bound = self.bounds.unbounded(head, self._index.longest + _KEPT_BOUND)
         if bound is None:
@@ -280,25 +280,14 @@ class Parts:
         return known if known.far + self._index.longest <= bound else None
 
     def _new_head(self, head: Expression, text: bytes) -> Head:
-        automaton, trie, stack = self._automaton, self._index.trie, self._stack
-        found, exits = np.empty((512, 2), np.int32), np.empty(512, np.int32)
-        goes_on = np.zeros(256, np.bool_)
-        node, end, base = trie.below(text)
-        count, left = 0, 0
+        automaton, stack = self._automaton, self._stack
         stack[0] = automaton.state(head)
-        while node < end:
-            automaton.expand(int(stack[trie.depth[node] - base]))
-            node, count, left = walk_head(
-                *trie.arrays, node, end, base, automaton.rows, automaton.transitions,
-                automaton.accepting, stack, found, count, exits, left, goes_on,
-            )  # fmt: skip
-            found = with_room(found, count, trie.strings + 1)
-            exits = with_room(exits, left, trie.nodes + 1)
-        far = max(map(automaton.length, self._walks.ends(found[:count])), default=0)
-        return new_head(found[:count, 0], far, exits[:left], goes_on, self._index.words)
+        found, exits, continues = walk_ends(automaton, self._index.trie, text, 2, walk_head, stack)
+        far = max(map(automaton.length, self._walks.ends(found)), default=0)
+        return new_head(found[:, 0], far, exits, continues, self._index.words)
 
     def _out(self, exits: Int32s, behind: State) -> Int32s:
-        """Tokens that go on at ``exits`` from the state ``behind``, as ``Walks.all`` gives them."""
+        """Tokens allowed from the state ``behind`` at the nodes ``exits``, as by ``Walks.all``."""
         automaton, trie, stack = self._automaton, self._index.trie, self._stack
         found = np.empty((512, 2), np.int32)
         index, node, count = 0, -1, 0

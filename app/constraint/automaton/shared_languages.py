@@ -1,7 +1,7 @@
-"""A process-wide cache of the tokens that languages allow, whatever follows them.
+"""A process-wide cache of the tokens that heads allow, whatever follows them.
 
-The digits of a number, the text of a string or a format are the same in every schema. Their tokens
-are found by their structure, for which expressions of all pools get common numbers.
+The digits of a number, the text of a string or a format are the same in every schema. Heads are
+compared by structure: equal expressions of all pools get the same number.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _MOST_NUMBERS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The tokens that a language allows by itself, after a text that a token begins with."""
+    """The tokens that a language allows by itself, after a text with which they begin."""
 
     tokens: Int32s
-    """Tokens that stay within it; none where ``mask`` has them."""
+    """Tokens that stay within it; empty if they are in ``mask``."""
     mask: Mask | None
     far: int
-    """How many bytes lead to its end at most after any of these tokens."""
+    """Maximum bytes to its end after any of these tokens."""
     exits: Int32s
-    """Nodes of the trie that lead out of it from one of its ends."""
-    goes_on: Bools
-    """Shape [256]: by which bytes it goes on from one of its ends."""
+    """Nodes of the trie at which a token leaves it from one of its ends."""
+    continues: Bools
+    """Shape [256]: the bytes by which it continues from one of its ends."""
 
     @property
     def nbytes(self) -> int:
@@ -43,13 +43,13 @@ class Head:
         return self.tokens.nbytes + self.exits.nbytes + mask + 800
 
 
-def new_head(tokens: Int32s, far: int, exits: Int32s, goes_on: Bools, words: int) -> Head:
-    """A head that allows ``tokens``; a mask of ``words`` where that is less than a list."""
+def new_head(tokens: Int32s, far: int, exits: Int32s, continues: Bools, words: int) -> Head:
+    """A head that allows ``tokens``; as a mask of ``words`` words if that is smaller."""
     if len(tokens) <= words:
-        return Head(tokens.copy(), None, far, exits.copy(), goes_on)
+        return Head(tokens.copy(), None, far, exits.copy(), continues)
     mask = np.zeros(words, np.uint32)
-    set_bits(mask, np.ascontiguousarray(tokens))
-    return Head(tokens[:0].copy(), mask, far, exits.copy(), goes_on)
+    set_bits(mask, tokens)
+    return Head(tokens[:0].copy(), mask, far, exits.copy(), continues)
 
 
 class SharedLanguages:
@@ -57,12 +57,12 @@ class SharedLanguages:
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
-        self._next = count()  # never reset: a number must not get a second meaning
+        self._next = count()  # never reset: numbers must stay unique
         self._heads: dict[tuple[int, bytes], Head] = {}
         self._bytes = 0
 
     def find(self, number: int, text: bytes) -> Head | None:
-        """The head of a language by its number, behind ``text``."""
+        """The head of a language by its number, after ``text``."""
         return self._heads.get((number, text))
 
     def keep(self, number: int, text: bytes, head: Head) -> None:
@@ -73,8 +73,7 @@ class SharedLanguages:
         self._bytes += head.nbytes
 
     def number(self, key: Any) -> int:
-        """The number of ``key``, a form with its parts' numbers; a new one after ``_numbers`` was
-        cleared."""
+        """The number of ``key``, a form with its parts' numbers."""
         known = self._numbers.get(key)
         if known is None:
             if len(self._numbers) > _MOST_NUMBERS:
@@ -92,11 +91,11 @@ class Numbering:
         self._known: dict[Expression, int] = {}
 
     def __len__(self) -> int:
-        """How many are remembered. Any thread may ask."""
+        """Number of cached numbers. Any thread may read it."""
         return len(self._known)
 
     def of(self, expression: Expression) -> int:
-        """The number of ``expression``, which refers to no rule."""
+        """The number of ``expression``, which contains no rule."""
         known = self._known.get(expression)
         if known is None:
             known = self._known[expression] = self._heads.number(self._key(expression))

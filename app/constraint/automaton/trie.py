@@ -19,7 +19,10 @@ Int32s = NDArray[np.int32]
 UInt8s = NDArray[np.uint8]
 
 DEAD = 0
-"""The automaton's state from which nothing can be finished, in transition tables."""
+"""The automaton's state from which no answer can be completed, in transition tables."""
+
+NODES_PER_STEP = 128
+"""Nodes that a kernel visits in the time of one step of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Trie:
     """Shape [D, 2]: (index in ``token``, index of another string with the same bytes)."""
 
     strings: int
-    """How many different strings there are."""
+    """Number of different strings."""
 
     @property
     def nodes(self) -> int:
@@ -138,10 +141,9 @@ def walk(
     """Run the automaton over the nodes from ``node`` to ``end``; returns (node, count) at its stop.
 
     ``stack[d]`` is the state before a byte at depth ``base`` + d; the caller sets ``stack[0]``.
-    ``rows[state]`` is the state's row in ``transitions`` [R, 256], -1 if not computed yet: then
-    the walk stops at that node, to be called again from there (the missing state is
-    ``stack[depth[node] - base]``). So it does where ``found`` is full. ``found[:count]`` [N, 2]
-    gets the live tokens and their states.
+    ``rows[state]`` is the state's row in ``transitions`` [R, 256], -1 if not computed yet. The walk
+    stops at a node whose state ``stack[depth[node] - base]`` has no row, or if ``found`` is full,
+    to be called again from there. ``found[:count]`` [N, 2] gets the live tokens and their states.
     """
     while node < end and count < len(found):
         level = depth[node] - base
@@ -168,7 +170,7 @@ def cover(
     """Fewest tokens that spell each suffix of ``text``, by dynamic programming.
 
     ``tokens[i]``: how many spell ``text[i:]`` (2**30 if none do); ``lengths[i]``: bytes of the
-    first of them. Both have ``len(text) + 1`` entries. Returns how many nodes were looked at.
+    first of them. Both have ``len(text) + 1`` entries. Returns the number of nodes visited.
     """
     looked_at = 0
     size = len(text)
@@ -200,7 +202,7 @@ def classify(
     byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s,
     transitions: Int32s, accepting: NDArray[np.bool_], start: int, need: Int32s, crossing: Int32s,
 ) -> None:  # fmt: skip
-    """Sort tokens by what they do inside a run of units of a prefix code (string characters).
+    """Classify tokens inside a run of units of a prefix code (string characters).
 
     The unit's automaton has ``transitions`` [S, 256] and accepting states that nothing follows.
     ``need[token]``: units that a token within the run takes up, a last partial one included.

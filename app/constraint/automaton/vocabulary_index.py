@@ -19,41 +19,41 @@ from app.constraint.language.expressions import ByteSet, Expression, ExpressionP
 from app.constraint.language.rewriting import missing_bytes, spelled
 from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
+from app.core.json_scan import BLANKS
 
 ONCE = 1
 """Index in ``VocabularyIndex.strings`` of one spelling for each character, as in pieces."""
-_BLANKS = b" \n\r\t"
 
 
 @dataclass(frozen=True, slots=True)
 class StringTokens:
-    """The tokens of a vocabulary by what they do inside a JSON string.
+    """The tokens of a vocabulary inside a JSON string.
 
-    A token either stays within the string, where only its number of characters matters, or
-    crosses the closing quote, and then it matters, too, what it spells from there on.
+    A token that stays within the string is known by its number of characters; one that crosses
+    the closing quote also by its ending, the text from the quote on.
     """
 
     needs: Int32s
-    """Shape [L], ascending: numbers of characters that some token within a string takes up."""
+    """Shape [L], ascending: the numbers of characters of tokens within a string."""
     within: NDArray[np.uint32]
     """Shape [L, W]: row i is the mask of the tokens that need at most ``needs[i]`` characters."""
     endings: Trie
-    """What crossing tokens spell from the closing quote on."""
+    """Endings of crossing tokens."""
     ending: Int32s
     """Shape [N]: for each crossing token, its string in ``endings``."""
     characters: Int32s
-    """Shape [N]: for each crossing token, how many whole characters come before the quote."""
+    """Shape [N]: for each crossing token, its complete characters before the quote."""
     token: Int32s
     """Shape [N]: for each crossing token, its id."""
 
     def within_mask(self, high: int) -> Mask | None:
-        """Tokens that stay within a string of at most ``high`` more characters. Not to change."""
+        """Tokens that stay within a string of at most ``high`` more characters. Read only."""
         row = int(np.searchsorted(self.needs, high, side="right")) - 1
         return self.within[row] if row >= 0 else None
 
 
 class VocabularyIndex:
-    """A vocabulary, indexed for masks. Immutable but for ``heads``, which fill up.
+    """A vocabulary, indexed for masks. Immutable except for the cache ``heads``.
 
     Cost to build: about half a second for 150,000 tokens; memory about 30 bytes a trie node and
     one mask for each length that tokens have in characters.
@@ -71,10 +71,10 @@ class VocabularyIndex:
         self.characters = tuple(_character_automaton(each, missing) for each in SPELLINGS.values())
         """For each of the ``SPELLINGS`` of a character: its transitions and accepting states."""
         self.strings = tuple(self._sort_string_tokens(*each) for each in self.characters)
-        """For each of the ``SPELLINGS`` of a character: what tokens do in strings of it."""
+        """For each of the ``SPELLINGS`` of a character: the tokens in strings of it."""
         self.unquoted = self._mask_of(lambda text: b'"' not in text)
         """The tokens that have no quote, and so do not end a string."""
-        self.not_closing = self._mask_of(lambda text: text.lstrip(_BLANKS)[:1] not in (b"]", b"}"))
+        self.not_closing = self._mask_of(lambda text: text.lstrip(BLANKS)[:1] not in (b"]", b"}"))
         """The tokens that do not begin with a closing bracket, blanks aside."""
         self.heads = SharedLanguages()
 
@@ -98,9 +98,9 @@ class VocabularyIndex:
         return self._all(trie.token[node : node + 1] if node >= 0 else trie.token[:0])
 
     def _all(self, tokens: Int32s) -> Int32s:
-        """Those of ``tokens`` that are not -1, and their duplicates; ascending."""
+        """``tokens`` without -1, and their duplicates; ascending."""
         found = tokens[tokens >= 0]
-        pairs = self.trie.duplicates  # of tokens that are spelled alike the trie has one
+        pairs = self.trie.duplicates  # the trie has one of the tokens with equal bytes
         return np.sort(np.concatenate([found, pairs[np.isin(pairs[:, 0], found), 1]]))
 
     def _mask_of(self, has: Callable[[bytes], bool]) -> Mask:
@@ -136,7 +136,7 @@ class VocabularyIndex:
 def _character_automaton(
     spelling: Callable[[ExpressionPool], Expression], missing: ByteSet
 ) -> tuple[Int32s, NDArray[np.bool_]]:
-    """All of the automaton of one string character: transitions [S, 256] by state, accepting."""
+    """The complete automaton of a string character: transitions [S, 256] and accepting states."""
     pool = ExpressionPool()
     root = spelled(pool, spelling(pool), missing)
     if root == pool.empty:

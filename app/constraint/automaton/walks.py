@@ -1,10 +1,12 @@
-"""Walks of an automaton over a trie: kernels, and computing the rows that they stop for.
+"""Walks of an automaton over a trie: kernels, and the computation of rows that they lack.
 
-A head and its tail can be walked one after the other, and the result for the head be cached for any
-tail, if no byte both continues the head and begins the tail.
+If no byte both continues a head and begins its tail, they are walked one after the other, and the
+result for the head is cached for any tail.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +23,12 @@ Bools = NDArray[np.bool_]
 def walk_head(
     byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s, node: int, end: int, base: int,
     rows: Int32s, transitions: Int32s, accepting: Bools, stack: Int32s, found: Int32s, count: int,
-    exits: Int32s, left: int, goes_on: Bools,
+    exits: Int32s, left: int, continues: Bools,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """As ``walk``, and notes where the language may end; returns (node, count, left) at its stop.
+    """As ``walk``, with the ends of the language; returns (node, count, left) at its stop.
 
-    ``accepting[state]`` says where it may. ``exits[:left]`` gets the nodes that lead out of the
-    language right behind one of its ends, ``goes_on[b]`` whether it goes on by byte b from an end.
+    It may end at states that are ``accepting``. ``exits[:left]`` gets the nodes that leave the
+    language directly after an end; ``continues[b]`` is set if byte b continues it after an end.
     """
     while node < end and count < len(found) and left < len(exits):
         level = depth[node] - base
@@ -39,7 +41,7 @@ def walk_head(
                 exits[left] = node
                 left += 1
             else:
-                goes_on[byte[node]] = True
+                continues[byte[node]] = True
         if state == DEAD:
             node = skip[node]
             continue
@@ -89,7 +91,7 @@ def walk_exits(
 
 @kernel()
 def clear_below(skip: Int32s, token: Int32s, nodes: Int32s, mask: UInt32s) -> None:
-    """Clear the bits of the tokens that go through one of ``nodes`` or end there."""
+    """Clear the bits of the tokens at ``nodes`` and below."""
     for node in nodes:
         for below in range(node, skip[node]):
             if token[below] >= 0:
@@ -99,17 +101,17 @@ def clear_below(skip: Int32s, token: Int32s, nodes: Int32s, mask: UInt32s) -> No
 @kernel()
 def walk_counted(
     byte: UInt8s, depth: Int32s, skip: Int32s, token: Int32s, node: int, end: int, base: int,
-    rows: Int32s, transitions: Int32s, accepting: Bools,
+    rows: Int32s, transitions: Int32s, accepting: Bools, stack: Int32s,
     character: Int32s, whole: Bools, begin: int, low: int, high: int,
-    stack: Int32s, progress: Int32s, units: Int32s, found: Int32s, count: int,
-    exits: Int32s, left: int, goes_on: Bools,
+    progress: Int32s, units: Int32s, found: Int32s, count: int,
+    exits: Int32s, left: int, continues: Bools,
 ) -> tuple[int, int, int]:  # fmt: skip
     """As ``walk_head``, of texts of ``low`` to ``high`` characters.
 
-    ``character`` [S, 256] are the transitions of one character, ``whole[s]`` says where it is one;
-    ``progress[d]`` is the state of the character before depth d, ``units[d]`` how many are whole.
-    ``found`` [N, 4] gets token, state, progress and characters, one that is begun included; which
-    of them live on is not decided here.
+    ``character`` [S, 256] are the transitions of one character, ``whole[s]`` its accepting states;
+    ``progress[d]`` is the state of the character before depth d, ``units[d]`` the number of
+    complete ones. ``found`` [N, 4] gets token, state, progress and characters, with one that is
+    begun; some of these tokens may not be allowed.
     """
     while node < end and count < len(found) and left < len(exits):
         level = depth[node] - base
@@ -126,7 +128,7 @@ def walk_counted(
                 exits[left] = node
                 left += 1
             else:
-                goes_on[byte[node]] = True
+                continues[byte[node]] = True
         if state == DEAD:
             node = skip[node]
             continue
@@ -150,8 +152,32 @@ TOKENS_PER_STEP = 128
 """Tokens and exits that a walk finds in the time of one step of work."""
 
 
+def walk_ends(
+    automaton: Automaton, trie: Trie, text: bytes, columns: int,
+    kernel: Callable[..., tuple[int, int, int]], stack: Int32s, *more: object,
+) -> tuple[Int32s, Int32s, Bools]:  # fmt: skip
+    """Run ``walk_head`` or ``walk_counted`` below ``text``, from the state ``stack[0]``.
+
+    ``more``: arguments of the kernel between ``stack`` and ``found``. Returns ``found``, of
+    ``columns`` columns, ``exits`` and ``continues``.
+    """
+    found, exits = np.empty((_ROOM, columns), np.int32), np.empty(_ROOM, np.int32)
+    continues = np.zeros(256, np.bool_)
+    node, end, base = trie.below(text)
+    count, left = 0, 0
+    while node < end:
+        automaton.expand(int(stack[trie.depth[node] - base]))
+        node, count, left = kernel(
+            *trie.arrays, node, end, base, automaton.rows, automaton.transitions,
+            automaton.accepting, stack, *more, found, count, exits, left, continues,
+        )  # fmt: skip
+        found = with_room(found, count, trie.strings + 1)
+        exits = with_room(exits, left, trie.nodes + 1)
+    return found[:count], exits[:left], continues
+
+
 class Walks:
-    """Walks over tries whose strings have at most ``longest`` bytes. One thread at a time."""
+    """Walks over tries of strings of at most ``longest`` bytes. One thread at a time."""
 
     def __init__(self, automaton: Automaton, longest: int) -> None:
         self._automaton = automaton
@@ -159,12 +185,12 @@ class Walks:
         self._seen = np.zeros(64, np.bool_)
 
     def all(self, trie: Trie, state: State) -> Int32s:
-        """Strings of ``trie`` that live on from ``state``: shape [N, 2], (index, next state)."""
+        """Strings of ``trie`` allowed from ``state``: shape [N, 2], (index, next state)."""
         return self.below(trie, state, b"")
 
     def below(self, trie: Trie, state: State, text: bytes, enough: int | None = None) -> Int32s:
-        """Strings that are ``text`` and then something that lives on from ``state``, as ``all``;
-        ``enough`` of them, where that is given."""
+        """Strings that are ``text`` and then a text allowed from ``state``, in the form of ``all``;
+        at most ``enough``, if given."""
         automaton, stack = self._automaton, self._stack
         found = np.empty((enough or _ROOM, 2), np.int32)
         node, end, base = trie.below(text)
@@ -181,7 +207,7 @@ class Walks:
         return found[:count]
 
     def any(self, trie: Trie, state: State, tail: bytes) -> bool:
-        """Whether some string of ``trie`` is ``tail`` and then something that lives from there."""
+        """Whether some string of ``trie`` is ``tail`` and then a text allowed from ``state``."""
         return len(self.below(trie, state, tail, enough=1)) > 0
 
     def ends(self, found: Int32s) -> list[State]:
@@ -197,7 +223,7 @@ class Walks:
 
 
 def with_room(array: Int32s, used: int, most: int) -> Int32s:
-    """``array``, or where it is full a larger one with the same beginning, of ``most`` at most."""
+    """``array``, or if it is full a larger copy with at most ``most`` rows."""
     if used < len(array):
         return array
     larger = np.empty((min(16 * len(array), most), *array.shape[1:]), np.int32)

@@ -1,4 +1,4 @@
-"""Reads the marks of states: at which levels an item is being written, and the rest of it."""
+"""Reads the marks of states: the levels with an item being written, and the rest of the item."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Front:
     """The marks at the front of a state's expression, and the items that may begin there."""
 
     begun: tuple[bool, ...] = ()
-    """By level, from the outermost: whether an item of it is being written, or is complete and the
-    byte after it has not come."""
+    """By level, from the outermost: whether an item is being written, or complete without the byte
+    after it."""
     rests: dict[int, list[Expression]] = field(default_factory=dict)
     """By level, the possible rests of such an item."""
     items: dict[int, list[Expression]] = field(default_factory=dict)
     """By level, the items that may begin here."""
     text: int = 0
-    """Mark (below 0) of the text that the state is in or in front of; 0: none."""
+    """Mark (below 0) of the text that the state is in or before; 0: none."""
 
 
 class Levels:
@@ -89,7 +89,7 @@ class Levels:
         return front
 
     def _first_pieces(self, expression: Expression) -> list[Expression]:
-        """The pieces of a concatenation that a string of it may begin in."""
+        """The pieces of a concatenation in which a string may begin."""
         pool, pieces = self._pool, list[Expression]()
         while pool.kinds[expression] == Kind.CONCATENATION:
             head, expression = pool.operands[expression]
@@ -99,7 +99,7 @@ class Levels:
         return [*pieces, expression]
 
     def without_end(self, state: State, level: int) -> State:
-        """``state`` without the end of the item of ``level``; ``DEAD`` if that cannot go on."""
+        """``state`` without the end of the item of ``level``; ``DEAD`` if no string is left."""
         known = self._without.get((state, level))
         if known is None:
             cut = self._cut(self._automaton.expression(state), level + 1)
@@ -116,23 +116,23 @@ class Levels:
             return pool.union([self._cut(member, levels) for member in operand])
         if kind == Kind.DRAWN:
             cut = self._cut(operand[0], levels)
-            texts = [text for text in operand[1] if self._automaton.leads_on(cut, text)]
+            texts = [text for text in operand[1] if self._automaton.has_prefix(cut, text)]
             return pool.drawn(cut, texts)
         if kind == Kind.CASES:
             first, *others = operand.parts
             table = tuple([self._cut(entry, levels) for entry in first])
-            ways = [pool.cases(Cases((table, *others), operand.choices))]
+            options = [pool.cases(Cases((table, *others), operand.choices))]
             if not any(map(self._marks, first)):
-                ways.append(self._cut(pool.behind_first(operand), levels))
-            return pool.union(ways)
+                options.append(self._cut(pool.behind_first(operand), levels))
+            return pool.union(options)
         if kind == Kind.CONCATENATION:
-            ways = []
+            options = []
             while pool.kinds[expression] == Kind.CONCATENATION:
                 head, expression = pool.operands[expression]
-                ways.append(pool.concatenate(self._cut(head, levels), expression))
+                options.append(pool.concatenate(self._cut(head, levels), expression))
                 if not pool.nullable[head] or self._marks(head):
-                    return pool.union(ways)
-            return pool.union([*ways, self._cut(expression, levels)])
+                    return pool.union(options)
+            return pool.union([*options, self._cut(expression, levels)])
         if kind != Kind.MARKED or operand[1] == Mark.ITEM:
             return expression
         inner, mark = operand
@@ -152,5 +152,5 @@ class Levels:
         if not pool.nullable[expression]:
             return expression
         if expression == pool.epsilon or not pool.regular[expression]:
-            return pool.empty  # a value of which a rule is part is whole at its closing bracket
+            return pool.empty  # a value with a rule is complete at its closing bracket
         return pool.intersect((expression, pool.complement(pool.epsilon)))

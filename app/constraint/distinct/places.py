@@ -13,32 +13,31 @@ from app.constraint.distinct.seen_texts import NO_NAMES, NOTHING, Frame, Names, 
 from app.constraint.language.counting import Counting
 from app.constraint.language.derivatives import preferred_byte
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, Notation
-from app.constraint.language.nodes import bytes_of
+from app.constraint.language.nodes import byte_set, bytes_of
 from app.core.choices import Choice, Way
 from app.core.errors import RejectedToken
+from app.core.json_scan import BLANKS
 
 BYTES = [bytes([byte]) for byte in range(256)]
 
-_AWAY_WORK = 16
-"""Steps of work for each place that ``away`` expands."""
+_REPEAT_WORK = 16
+"""Steps of work for each place expanded by ``past_repeats``."""
 _STEP_WORK = 4
-"""Steps of work that a byte costs here."""
+"""Steps of work for a byte."""
 
 _MOST_RUNS = 16_384
 _MOST_LEFT = 1024
 
 _MOST_ALONG = 512
-"""Maximum texts seen with which ``repeats`` looks for repetitions."""
+"""Maximum texts seen for which ``repeats`` looks for repetitions."""
 _FEW = 1024
-"""Number of endings below which the texts seen may leave none."""
-
-_BLANKS = b" \n\r\t"
+"""With fewer endings, the texts seen may leave none."""
 
 
 class Repeated(Exception):
-    """A text repeats an item or a name, or every way to finish it does.
+    """A text repeats an item or a name, or all its completions do.
 
-    ``length``: bytes of the text after which that is certain, whatever follows.
+    ``length``: bytes of the text after which that is certain.
     """
 
     def __init__(self, length: int) -> None:
@@ -46,7 +45,7 @@ class Repeated(Exception):
         self.length = length
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: each token makes one; nothing changes it
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which is slower to create; never changed
 class Place:
     """An answer's state and the texts seen. ``frames`` has an entry for each level."""
 
@@ -57,35 +56,35 @@ class Place:
     names: Names = NO_NAMES
 
     @property
-    def near(self) -> list[int]:
+    def repeatable(self) -> list[int]:
         """The levels whose unfinished item may still repeat one that was seen."""
         if not self.frames:
             return []
         sides = zip(self.frames, self.begun, strict=True)
-        return [level for level, (frame, begun) in enumerate(sides) if begun and frame.near]
+        return [level for level, (frame, begun) in enumerate(sides) if begun and frame.num_matching]
 
     @property
-    def is_near(self) -> bool:
+    def may_repeat(self) -> bool:
         """Whether an unfinished item, or a name, may still repeat one that was seen."""
-        if self.frames and self.near:
+        if self.frames and self.repeatable:
             return True
         names = self.names
-        return (names.name is not None or names.is_next) and names.near is not None
+        return (names.name is not None or names.is_next) and names.repeatable is not None
 
 
 @dataclass(frozen=True, slots=True)
 class NextItem:
-    """An item that comes next: its level, the blanks before it, and what it may be."""
+    """The next item: its level, the blanks before it, and its alternatives."""
 
     level: int
     blanks: bytes
-    ways: list[Expression]
+    alternatives: list[Expression]
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a name may go on: ``opening``, with its quote, if it has not begun; then ``rest``, whose
-    endings ``counting`` counts."""
+    """The endings of a name: ``opening`` with its quote if it has not begun, then ``rest``, whose
+    endings are counted by ``counting``."""
 
     counting: Counting
     opening: bytes
@@ -99,8 +98,8 @@ class Ending:
 class Places:
     """Steps from place to place of one automaton. One thread at a time."""
 
-    def __init__(self, automaton: Automaton, notation: Notation | None = None) -> None:
-        """``notation``: notation of the whole text, if names must differ in all of it."""
+    def __init__(self, automaton: Automaton, notation: Notation | None) -> None:
+        """``notation``: notation of the complete text, if names must differ in all of it."""
         self.automaton = automaton
         self.levels = Levels(automaton)
         pool, derivatives = automaton.pool, automaton.derivatives
@@ -138,29 +137,28 @@ class Places:
         return Place(START, (NOTHING,) * len(begun), begun)
 
     def advance(self, place: Place, data: bytes) -> Place | None:
-        """The place after ``data``; None where it leaves the language.
+        """The place after ``data``; None if it leaves the language.
 
-        Raises ``Repeated`` where an item or name comes again, or an answer could not be finished
-        without one that does.
+        Raises ``Repeated`` if an item or name repeats, or does in every completion.
         """
         if self.has_items:
             after = self._by_bytes(place, data)
         else:
             state = self.automaton.step(place.state, data)
             after = None if state == DEAD else Place(state, names=self._named(place, data, state))
-        if after is not None and after.is_near and not self.is_alive(after):
+        if after is not None and after.may_repeat and not self.is_alive(after):
             raise Repeated(len(data))
         return after
 
     def advanced(self, place: Place, data: bytes) -> Place | None:
-        """``advance``, with None for repetitions, too."""
+        """``advance``, with None also for repetitions."""
         try:
             return self.advance(place, data)
         except Repeated:
             return None
 
     def _by_bytes(self, place: Place, data: bytes) -> Place | None:
-        if not place.near:
+        if not place.repeatable:
             state = self._run(place, data)
             if state is not None:
                 frames = tuple(
@@ -174,16 +172,16 @@ class Places:
                 after = self.step(here, byte)
             except Repeated:
                 raise Repeated(index + 1) from None
-            if after is None:  # perhaps because an item that was seen must not end there
+            if after is None:  # perhaps because a repeated item may not end there
                 if self.automaton.step(place.state, data[: index + 1]) != DEAD:
                     raise Repeated(index + 1)
                 return None
             here = after
         return here
 
-    def behind_item(self, place: Place, level: int, text: bytes) -> Place | None:
-        """The place after ``text``, a complete item of ``level`` that begins here, is new, and has
-        no items or names that must differ; None if an answer cannot go on like this."""
+    def after_item(self, place: Place, level: int, text: bytes) -> Place | None:
+        """The place after ``text``, a new complete item of ``level`` without items or names that
+        must differ inside; None if it leaves the language."""
         self._spend(2 * _STEP_WORK)
         state = self.automaton.step(place.state, text)
         begun = self.levels.front(state).begun
@@ -196,7 +194,7 @@ class Places:
         return Place(state, tuple(frames), begun, self._named(place, text, state))
 
     def step(self, place: Place, byte: int) -> Place | None:
-        """The place after ``byte``; unlike ``advance``, does not check that it can be finished."""
+        """The place after ``byte``, as ``advance`` without the check that it can be finished."""
         self._spend(_STEP_WORK)
         state = self.automaton.step(place.state, BYTES[byte])
         if state == DEAD:
@@ -222,17 +220,18 @@ class Places:
         return Place(state, tuple(frames[: len(left)]), left, names)
 
     def along(self, place: Place, text: bytes, position: int) -> tuple[int, Place]:
-        """The next position in ``text``, whose rest from ``position`` on completes ``place``, with
-        the place there; if only names may repeat, the next position where one may.
+        """The next position in ``text`` after ``position``, and the place there. The text from
+        ``position`` on completes ``place``.
 
-        States in between are not visited then, and after all of ``text`` the state is not updated.
+        If only names may repeat, the next position at which one may: states in between are not
+        visited, and at the end of ``text`` the state is not updated.
         """
         if self.has_items or self._whole is None:
             after = self.step(place, text[position])
             assert after is not None, "a completion that does not complete"
             return position + 1, after
         names, end = place.names, position
-        while end < len(text) and (end == position or names.near is None):
+        while end < len(text) and (end == position or names.repeatable is None):
             self._spend(1)
             names = self._scanned(self._whole, names, BYTES[text[end]])
             end += 1
@@ -276,7 +275,7 @@ class Places:
         return found
 
     def _run(self, place: Place, data: bytes) -> State | None:
-        """The state after ``data`` where items neither begin nor end on the way, else None."""
+        """The state after ``data`` if no item begins or ends within it, else None."""
         key = (place.state, data)
         if key not in self._runs:
             if len(self._runs) >= _MOST_RUNS:
@@ -296,31 +295,37 @@ class Places:
         """Whether an answer can be finished from ``place``.
 
         It can if the item or name that may still repeat has more endings than were seen. If none
-        may repeat, there are enough values (``schema.lowering.distinct_items``).
+        may repeat, there are enough values: see ``schema.lowering.distinct_items``.
         """
-        near, name = place.near, place.names.near
-        if len(near) + (name is not None) > 1:
-            return self.away(place) is not None
+        levels, name = place.repeatable, place.names.repeatable
+        if len(levels) + (name is not None) > 1:
+            return self.past_repeats(place) is not None
         if name is None:
-            rest, seen = self.levels.rest(place.state, near[0]), place.frames[near[0]].near
-            return self.items.count(rest, seen + 1) > seen or self.away(place) is not None
+            rest, seen = (
+                self.levels.rest(place.state, levels[0]),
+                place.frames[levels[0]].num_matching,
+            )
+            return self.items.count(rest, seen + 1) > seen or self.past_repeats(place) is not None
         if self._has_any_name(place, name):
             return True
         ending = self.ending_of_name(place)
-        if ending is None or ending.counting.count(ending.rest, name.near + 1) > name.near:
+        if (
+            ending is None
+            or ending.counting.count(ending.rest, name.num_matching + 1) > name.num_matching
+        ):
             return True
         key = (place.state, name.text, name.seen.texts)
         known = self._names_left.get(key)
-        if known is None:  # the same few declared names come in the same places again and again
+        if known is None:  # the same declared names recur at the same states
             if len(self._names_left) >= _MOST_LEFT:
                 self._names_left.clear()
-            known = self._names_left[key] = self.away(place) is not None
+            known = self._names_left[key] = self.past_repeats(place) is not None
         return known
 
     def _has_any_name(self, place: Place, name: Frame) -> bool:
-        """Whether the forced name is new, or a name that no answer contains may come here.
+        """Whether the forced name is new, or an arbitrary name is allowed here.
 
-        A cheap test that succeeds in nearly all places.
+        A cheap test that succeeds at nearly all places.
         """
         scan, names = self._scan_of(place), place.names
         forced = self.automaton.forced(place.state).text
@@ -330,12 +335,12 @@ class Places:
                 return True
         if not place.names.is_next:
             end = scan.any_end
-            leads_on = self.automaton.step(place.state, end) != DEAD
+            allowed = self.automaton.step(place.state, end) != DEAD
         else:
             end = scan.any_name
             step, state = self.automaton.step, place.state
-            leads_on = step(state, end) != DEAD or step(state, b" " + end) != DEAD
-        return leads_on and name.text + end not in name.seen
+            allowed = step(state, end) != DEAD or step(state, b" " + end) != DEAD
+        return allowed and name.text + end not in name.seen
 
     def _scan_of(self, place: Place) -> NameScan:
         return self._whole or self._scans[self.levels.front(place.state).text]
@@ -343,25 +348,25 @@ class Places:
     def next_item(self, place: Place, ahead: bytes = b"") -> NextItem | None:
         """The item that begins here, perhaps after blanks, if it may repeat one that was seen.
 
-        ``ahead``: a byte that may come next, if known; it mostly saves a look at forced text.
+        ``ahead``: a possible next byte, if known; it mostly saves computing forced text.
         """
         if not place.frames:
             return None
         blanks, items = self._next_items(place.state, ahead)
-        for level, ways in items.items():
+        for level, alternatives in items.items():
             if level < len(place.frames) and place.frames[level].seen.texts:
-                return NextItem(level, blanks, ways)
+                return NextItem(level, blanks, alternatives)
         return None
 
     def _next_items(self, state: State, ahead: bytes) -> tuple[bytes, dict[int, list[Expression]]]:
-        """The blanks before the items that may begin next, and by level what they may be."""
+        """The blanks before the items that may begin next, and by level their alternatives."""
         known = self._next.get(state)
         if known is None:
             automaton, blanks, here = self.automaton, b"", state
             while not (items := self.levels.front(here).items):
                 text = automaton.leading_literal(automaton.expression(here))
-                text = text or ahead.lstrip(_BLANKS) or automaton.forced(here).text
-                more = text[: len(text) - len(text.lstrip(_BLANKS))]
+                text = text or ahead.lstrip(BLANKS) or automaton.forced(here).text
+                more = text[: len(text) - len(text.lstrip(BLANKS))]
                 if not more:
                     break
                 blanks, here, ahead = blanks + more, automaton.step(here, more), b""
@@ -369,7 +374,7 @@ class Places:
         return known
 
     def ending_of_name(self, place: Place) -> Ending | None:
-        """The rest of the name that ``place`` is in or in front of; None if other choices come
+        """The endings of the name that ``place`` is in or before; None if there are other choices
         before the name."""
         scan = self._scan_of(place)
         opening, state = b"", place.state
@@ -383,9 +388,9 @@ class Places:
         return Ending(self._names[scan.end], opening, rest, quote, behind)
 
     def _behind_quote(self, state: State, quote: bytes) -> tuple[bytes, State]:
-        """The text up to and with the opening quote of the next name, and the state (or ``DEAD``).
+        """The text through the opening quote of the next name, and the state after it, or ``DEAD``.
 
-        Optional blanks before the quote are left out.
+        Without optional blanks before the quote.
         """
         known = self._openings.get(state)
         if known is None:
@@ -393,7 +398,7 @@ class Places:
             after = self.automaton.step(here, quote)
             while after == DEAD:
                 blank = self.automaton.forced(here).text[:1]
-                if not blank or blank not in _BLANKS:
+                if not blank or blank not in BLANKS:
                     break
                 blanks, here = blanks + blank, self.automaton.step(here, blank)
                 after = self.automaton.step(here, quote)
@@ -401,9 +406,9 @@ class Places:
         return known
 
     def only(self, place: Place, texts: Sequence[bytes], whole: bytes | None = None) -> Place:
-        """``place`` without the answers that neither go on with one of ``texts`` nor are ``whole``.
+        """``place`` with only the answers whose rest begins with one of ``texts`` or is ``whole``.
 
-        What may follow keeps its marks. Raises ``RejectedToken`` where no answer is left.
+        Marks are kept. Raises ``RejectedToken`` if no answer is left.
         """
         pool, here = self.automaton.pool, self.automaton.expression(place.state)
         left = pool.drawn(here, [text for text in texts if self.advanced(place, text) is not None])
@@ -416,7 +421,7 @@ class Places:
         return replace(place, state=state, frames=place.frames[: len(begun)], begun=begun)
 
     def left(self, place: Place, choice: Choice) -> Choice | None:
-        """``choice`` with the ways that still lead from ``place`` to an answer; None if none does.
+        """``choice`` with the ways that are possible from ``place``; None if none is.
 
         Cost: a walk along each of their texts, if any text was seen.
         """
@@ -436,27 +441,27 @@ class Places:
         return replace(choice, ways=tuple(ways), of=tuple(numbers)) if ways else None
 
     def repeats(self, place: Place, begins: Callable[[bytes], bool]) -> Iterator[bytes]:
-        """Some of the texts that repeat something from ``place``, whatever follows them.
+        """Some of the texts from ``place`` that are certain to repeat an item or a name.
 
-        Found along the texts seen, if these are few; ``begins``: whether some token begins so.
+        Found along the texts seen, if these are few. ``begins``: whether a token begins so.
         """
         seen: dict[bytes, None] = {}
         few = False
         if (item := self.next_item(place)) is not None:
             texts = place.frames[item.level].seen.texts
             seen |= dict.fromkeys([item.blanks + text for text in texts])
-            few = self.items.count(self.automaton.pool.union(item.ways), _FEW) < _FEW
-        for level in place.near:
+            few = self.items.count(self.automaton.pool.union(item.alternatives), _FEW) < _FEW
+        for level in place.repeatable:
             seen |= dict.fromkeys(place.frames[level].rests)
             few = few or self.items.count(self.levels.rest(place.state, level), _FEW) < _FEW
-        name, ending = place.names.near, None
+        name, ending = place.names.repeatable, None
         if name is not None and (ending := self.ending_of_name(place)) is not None:
             blanks, end = ending.opening[: -len(ending.quote) or None], ending.behind
             seen |= dict.fromkeys([blanks + rest + end for rest in name.rests])
             few = few or ending.counting.count(ending.rest, _FEW) < _FEW
         if len(seen) > _MOST_ALONG:
             return
-        if few:  # a beginning of a text seen may have no other end
+        if few:  # a prefix of a text seen may have no other ending
             seen |= {rest[:size]: None for rest in [*seen] for size in range(1, len(rest))}
         live = self.automaton.derivatives.live_row
         for text in filter(begins, filter(None, seen)):
@@ -465,42 +470,42 @@ class Places:
             except Repeated as repeated:
                 yield text[: repeated.length]
                 continue
-            if after is not None:  # it may go on, but not end here
+            if after is not None:  # the item may continue, but not end here
                 plain = self.automaton.step(place.state, text)
                 rows = [live(self.automaton.expression(each)) for each in (plain, after.state)]
-                ends, goes_on = (sum(bits for bits, _ in row) for row in rows)
-                yield from (text + BYTES[byte] for byte in bytes_of(ends & ~goes_on))
+                allowed, left = (sum(bits for bits, _ in row) for row in rows)
+                yield from (text + BYTES[byte] for byte in bytes_of(allowed & ~left))
 
-    def narrow(self, place: Place) -> ByteSet:
+    def repeating_bytes(self, place: Place) -> ByteSet:
         """The next bytes after which an item or a name may still repeat one that was seen.
 
-        All other bytes in one class of the row lead to the same place.
+        All other bytes of a class of the row lead to the same place.
         """
         found: set[int] = set()
-        for level in place.near:
+        for level in place.repeatable:
             found |= place.frames[level].next_bytes()
-        name = place.names.near
+        name = place.names.repeatable
         if name is not None:
-            found |= {*name.next_bytes(), *b'"\\:', *_BLANKS}
-        return sum(1 << byte for byte in found)
+            found |= {*name.next_bytes(), *b'"\\:', *BLANKS}
+        return byte_set(found)
 
-    def away(self, start: Place) -> tuple[bytes, Place] | None:
-        """The text, of at least one byte, from ``start`` to a place where no item or name may
-        repeat, with which the shortest completion begins, and that place; None if none exists."""
+    def past_repeats(self, start: Place) -> tuple[bytes, Place] | None:
+        """The first bytes, at least one, of the shortest completion up to a place where no item or
+        name may repeat, and that place; None if there is none."""
         automaton = self.automaton
         length, row = automaton.length, automaton.derivatives.live_row
         waiting: list[tuple[int, int, int, bytes, Place]] = [(0, 0, 0, b"", start)]
         order = 0
         while waiting:
             _, _, _, way, place = heapq.heappop(waiting)
-            if way and not place.is_near:
+            if way and not place.may_repeat:
                 return way, place
-            narrow = self.narrow(place)
-            self._spend(_AWAY_WORK)
+            repeating = self.repeating_bytes(place)
+            self._spend(_REPEAT_WORK)
             for members, _ in row(automaton.expression(place.state)):
-                rest = members & ~narrow
+                rest = members & ~repeating
                 for byte in [
-                    *bytes_of(members & narrow),
+                    *bytes_of(members & repeating),
                     *([preferred_byte(rest)] if rest else ()),
                 ]:
                     try:

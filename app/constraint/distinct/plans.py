@@ -11,13 +11,13 @@ from app.constraint.language.expressions import INFINITE, Expression
 from app.constraint.language.rows import InTurns, TooMuchWork
 
 _MOST_TRIED = 8
-"""Strings of a source, perhaps begun at another place, that may fail before it is dropped."""
+"""Strings of a source that may fail before it is dropped; it may come from another place."""
 
 _Sources = dict[int, Iterator[bytes]]
 """Strings that the completion has not used yet, shortest first: items, by their expression, and
 names, by the number of open containers."""
 _Taken = dict[int, int]
-"""Number of strings used of each source; the next turn, which restarts it, skips them."""
+"""Number of strings used of each source, which are skipped when it is restarted."""
 
 
 class Plans:
@@ -33,24 +33,24 @@ class Plans:
 
     def is_plain(self, place: Place) -> bool:
         """Whether the shortest completion of the state of ``place`` repeats nothing."""
-        if self._pool.needed_names or self._pool.items_are_needed or place.is_near:
+        if self._pool.needed_names or self._pool.items_are_needed or place.may_repeat:
             return False
         return self._places.next_item(place) is None
 
     def bound(self, place: Place) -> int:
-        """Upper bound of the bytes to finish the answer; ``INFINITE`` if that is not plain."""
-        places, near, name = self._places, place.near, place.names.near
+        """Upper bound of the bytes to finish the answer; ``INFINITE`` if it takes a search."""
+        places, levels, name = self._places, place.repeatable, place.names.repeatable
         length = self._automaton.length(place.state)
-        if len(near) + (name is not None) > 1 or self._pool.items_vary:
+        if len(levels) + (name is not None) > 1 or self._pool.items_vary:
             return INFINITE
-        if near:
-            rest = places.levels.rest(place.state, near[0])
-            length += self._longer(self._strings, place.frames[near[0]].near, rest)
+        if levels:
+            rest = places.levels.rest(place.state, levels[0])
+            length += self._longer(self._strings, place.frames[levels[0]].num_matching, rest)
         elif name is not None:
             ending = places.ending_of_name(place)
             if ending is None:
                 return INFINITE
-            length += self._longer(ending.counting, name.near, ending.rest)
+            length += self._longer(ending.counting, name.num_matching, ending.rest)
         seen = max([len(frame.seen.texts) for frame in place.frames], default=0)
         if self._pool.items_are_needed or seen:
             count = 1 + (length // 2 if self._pool.items_are_needed else 0)
@@ -73,10 +73,10 @@ class Plans:
         return known
 
     def completion(self, place: Place) -> InTurns[bytes | None]:
-        """A short completion of ``place``, None where none is found.
+        """A short completion of ``place``; None if none is found.
 
-        The state's completion up to an item or a name that may repeat one that was seen; then the
-        shortest item or name that is new; and so on.
+        The state's completion up to an item or a name that may repeat one that was seen, then the
+        shortest new item or name, and so on.
         """
         sources: _Sources = {}
         taken: _Taken = {}
@@ -86,8 +86,8 @@ class Plans:
                 if position < 0:
                     text, position = self._automaton.shortest(place.state), 0
                 ahead = text[position : position + 1]
-                if place.is_near or self._places.next_item(place, ahead) is not None:
-                    found = self._fresh(place, sources, taken) or self._places.away(place)
+                if place.may_repeat or self._places.next_item(place, ahead) is not None:
+                    found = self._fresh(place, sources, taken) or self._places.past_repeats(place)
                     if found is None:
                         return None
                     way, place = found
@@ -99,30 +99,28 @@ class Plans:
                     way, position = text[position:end], end
                 done += way
             except TooMuchWork as error:
-                sources.clear()  # an iterator that raised cannot go on
+                sources.clear()  # an iterator that raised cannot continue
                 yield error
 
     def _fresh(self, place: Place, sources: _Sources, taken: _Taken) -> tuple[bytes, Place] | None:
-        """A short item or name that begins here and was not seen, and the place behind it.
-
-        None where that takes a search.
-        """
-        places, item, name = self._places, None, place.names.near
+        """A short new item or name that begins here, and the place after it; None if that takes a
+        search."""
+        places, item, name = self._places, None, place.names.repeatable
         counting, opening, quote = self._strings, b"", b""
-        if not place.is_near:
+        if not place.may_repeat:
             item = places.next_item(place)
             assert item is not None
-            if len(item.ways) > 1:  # it may matter which of them comes
+            if len(item.alternatives) > 1:  # the rest may depend on the alternative
                 return None
-            opening, key, seen = item.blanks, item.ways[0], place.frames[item.level].seen
-            rest = key
+            opening, seen = item.blanks, place.frames[item.level].seen
+            key = rest = item.alternatives[0]
             for blank in opening:
                 after = places.step(place, blank)
                 assert after is not None
                 place = after
         else:
             ending = places.ending_of_name(place) if place.names.is_next else None
-            if ending is None or name is None or place.near:
+            if ending is None or name is None or place.repeatable:
                 return None
             key, seen, rest = ~len(place.names.open), name.seen, ending.rest
             counting, opening, quote = ending.counting, ending.opening, ending.quote
@@ -136,7 +134,7 @@ class Plans:
             if item is None:
                 after = places.advanced(place, opening + text)
             elif self._pool.regular[rest]:
-                after = places.behind_item(place, item.level, text)
+                after = places.after_item(place, item.level, text)
             else:
                 after = places.advanced(place, text)
             taken[key] += 1

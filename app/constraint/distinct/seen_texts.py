@@ -1,7 +1,6 @@
 """The texts seen in one container, and a scan that collects the names of objects.
 
-The scan runs beside the automaton, which knows nothing of earlier names. It follows JSON or another
-notation of its values.
+The scan is independent of the automaton. It reads JSON or another notation of JSON's values.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from app.constraint.language.nodes import Notation
 
 @dataclass(frozen=True, slots=True)
 class SeenTexts:
-    """Different texts, sorted. Adding one makes another object: copies of a state share them."""
+    """Different texts, sorted. Immutable, as copies of a state share them."""
 
     texts: tuple[bytes, ...] = ()
 
@@ -30,7 +29,7 @@ class SeenTexts:
         return at < len(self.texts) and self.texts[at] == text
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: each byte may make one; nothing changes it
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which is slower to create; never changed
 class Frame:
     """The texts seen in a container, and the text of the item or name that is being written.
 
@@ -48,7 +47,7 @@ class Frame:
         return cls(seen, b"", 0, len(seen.texts))
 
     @property
-    def near(self) -> int:
+    def num_matching(self) -> int:
         """Number of texts seen that begin with the current text."""
         return self.high - self.low
 
@@ -74,7 +73,7 @@ class Frame:
         return Frame(self.seen, text, low, high)
 
     def ended(self) -> Frame:
-        """The frame after the item, which is then one of the texts seen."""
+        """The frame after the item, with the item among the texts seen."""
         return Frame.between(self.seen.with_text(self.text))
 
     def next_bytes(self) -> set[int]:
@@ -105,33 +104,31 @@ _BACKSLASH, _COMMA, _COLON = ord("\\"), ord(","), ord(":")
 _OBJECT = ord("{")
 _OPENING = b"{["
 _CLOSING = b"}]"
-_BLANKS = b" \n\r\t"
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: each token may make one; nothing changes it
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which is slower to create; never changed
 class Names:
     """State of a scan for names."""
 
     open: tuple[SeenTexts | None, ...] = ()
-    """The names of each container that is open, from the outermost; None for an array."""
+    """The names of each open container, from the outermost; None for an array."""
     mode: int = _OUTSIDE
     name: Frame | None = None
     """The name that is being written, its quote included."""
     matched: int = 0
-    """Bytes of a closing quote matched so far; below 0: number of bytes to skip, of an escape or of
-    an opening quote."""
+    """Matched bytes of a closing quote; below 0: bytes to skip of an escape or an opening quote."""
 
     @property
-    def near(self) -> Frame | None:
-        """The name that is being written, or comes next, if it may repeat one that was seen."""
+    def repeatable(self) -> Frame | None:
+        """The current or next name, if it may repeat one that was seen."""
         if self.mode == _NEXT:
             seen = self.open[-1]
             return Frame.between(seen) if seen is not None and seen.texts else None
-        return self.name if self.name is not None and self.name.near else None
+        return self.name if self.name is not None and self.name.num_matching else None
 
     @property
     def is_next(self) -> bool:
-        """Whether a name is to begin."""
+        """Whether a name comes next."""
         return self.mode == _NEXT
 
 

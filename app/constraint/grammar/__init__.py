@@ -4,11 +4,11 @@ syntax            the syntax tree of both notations, and errors that point into 
 gbnf              the notation of llama.cpp
 regexes           the regular expressions of Lark grammars
 lark              Lark's notation, and the terminals that it imports
-rules             from a text to its rules, and what is known of every rule
+rules             from a text to its rules, and facts about every rule
 lowering          from rules to expressions, without ambiguous operators and left recursion
-complexity        refuses what is nested too deeply to follow
+complexity        refuses grammars that nest too deeply or are too ambiguous
 
-The language of a grammar is the set of texts that its rules derive, character by character. There
-is no lexer in between: where Lark's lexer would take the longest match, a text is in the language
-if there is any way to split it.
+The language of a grammar is the set of texts that its rules derive, character by character, without
+a lexer: while Lark's lexer takes the longest match, a text is in our language if it can be split in
+any way.
 """

@@ -12,50 +12,50 @@ from app.core.errors import ConstraintTooComplex
 MAX_DEPTH = 120
 
 _PROBED_BYTES = 64
-_MOST_READINGS = 256
-"""Maximum parses of the probed text. A state costs as much, and a mask has many states."""
+_MOST_PARSES = 256
+"""Maximum parses of the probed text. The cost of a state is proportional to them."""
 _FIRST_BYTES = 4
 _GROWTH = 8
-"""The maximum is this many times the parses after the first bytes, if that is more."""
+"""The maximum is at least this many times the parses after the first bytes."""
 _MOST_WORK = 300_000
 """Steps of work for one grammar."""
 
 Below = tuple[Sequence[Expression], Sequence[Expression]]
-"""Expressions that following one recurses into, and those it continues with in the same call."""
+"""Expressions that a traversal of one recurses into, and those that it continues with in a loop."""
 
 
 def check_grammars(pool: ExpressionPool) -> None:
-    """Raises ``ConstraintTooComplex`` where following an expression would nest too many calls, or
-    where a grammar is so ambiguous that each character adds several ways to go on.
+    """Raises ``ConstraintTooComplex`` if expressions nest too deeply, or a grammar is so ambiguous
+    that each character adds several parses.
 
-    Derivatives and shortest texts follow expressions by recursion: looked at are those before the
-    first byte of each and those on the way of a shortest text. Left recursion must be gone.
+    Derivatives recurse into the expressions before the first byte, shortest texts into those of a
+    shortest text. There must be no left recursion.
     """
     derivatives = measured(pool)
     _check(pool, lambda expression: _first_below(pool, expression))
     _check(pool, lambda expression: _shortest_below(pool, derivatives, expression))
     for grammar in pool.grammars:
-        _check_readings(derivatives, grammar)
+        _check_ambiguity(derivatives, grammar)
 
 
-def _check_readings(derivatives: Derivatives, grammar: Expression) -> None:
-    """Walk along one text, to the next state with most parses, and among these to a new one."""
+def _check_ambiguity(derivatives: Derivatives, grammar: Expression) -> None:
+    """Walk along one text, always to a state with most parses, if possible a new one."""
     pool, here, text = derivatives.pool, grammar, b""
     seen = {here}
-    most = _MOST_READINGS
+    most = _MOST_PARSES
     derivatives.allow(_MOST_WORK)
     for position in range(_PROBED_BYTES):
         try:
             row = derivatives.live_row(here)
             if not row:
                 return
-            bits, here = max(row, key=lambda way: (_readings(pool, way[1]), way[1] not in seen))
-            readings = _readings(pool, here)
+            bits, here = max(row, key=lambda each: (_parses(pool, each[1]), each[1] not in seen))
+            parses = _parses(pool, here)
             if position < _FIRST_BYTES:  # there may be many to begin with
-                most = max(most, _GROWTH * readings)
+                most = max(most, _GROWTH * parses)
         except TooMuchWork:
-            readings = most + 1
-        if readings > most:
+            parses = most + 1
+        if parses > most:
             raise ConstraintTooComplex(
                 f"an ambiguous grammar: after {text.decode(errors='replace')!r} it has more than "
                 f"{most} parses"
@@ -64,29 +64,29 @@ def _check_readings(derivatives: Derivatives, grammar: Expression) -> None:
         seen.add(here)
 
 
-def _readings(pool: ExpressionPool, expression: Expression) -> int:
-    """Number of parses of the text so far, by what may follow them."""
+def _parses(pool: ExpressionPool, expression: Expression) -> int:
+    """Number of parses of the text so far: those with different rests."""
     if pool.kinds[expression] != Kind.UNION or pool.regular[expression]:
         return 1
     members: Sequence[Expression] = pool.operands[expression]
-    return sum(_readings(pool, member) for member in members)
+    return sum(_parses(pool, member) for member in members)
 
 
 def _check(pool: ExpressionPool, below: Callable[[Expression], Below]) -> None:
-    """Follow every expression the longest way down; without recursion."""
+    """Check the depth of every expression; without recursion."""
     known: dict[Expression, int] = {}
     for expression in range(len(pool)):
         pending = [expression]
         while pending:
             here = pending[-1]
-            calls, goes_on = below(here)
-            missing = [each for each in (*calls, *goes_on) if each not in known]
+            calls, continues = below(here)
+            missing = [each for each in (*calls, *continues) if each not in known]
             if missing:
                 pending.extend(missing)
                 assert len(pending) < 100 * len(pool), "left recursion is left"
                 continue
             called = max((known[each] for each in calls), default=0)
-            known[here] = max(1 + called, *(known[each] for each in goes_on), 1)
+            known[here] = max(1 + called, *(known[each] for each in continues), 1)
             if known[here] > MAX_DEPTH:
                 raise ConstraintTooComplex(f"rules and groups nested deeper than {MAX_DEPTH}")
             pending.pop()

@@ -1,7 +1,7 @@
 """Reads GBNF, the notation of llama.cpp's grammars (grammars/README.md there).
 
-Line ends mean nothing: a rule goes on until the next ``name ::=``, so alternatives may stand on
-lines of their own. Names may have letters, digits, hyphens and underscores. Characters are Unicode
+Line ends are ignored: a rule ends before the next ``name ::=``, so alternatives may be on separate
+lines. Names may have letters, digits, hyphens and underscores. Characters are Unicode
 code points; ``.`` and negated sets include the line end.
 """
 
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from app.constraint.grammar.syntax import NOTHING, Characters, Name, Node, Reader, Text
 from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, negate, ranges
-from app.constraint.regex.syntax import QUANTIFIERS, count
+from app.constraint.regex.syntax import QUANTIFIERS, counts
 
 _ITEM = re.compile(
     r"""(?P<space>(?:\s|\#[^\n]*+)++)
@@ -62,7 +62,7 @@ class GbnfReader(Reader):
         elif found["quantifier"] is not None:
             groups.repeat(*QUANTIFIERS[found["quantifier"]], at)
         elif found["low"] is not None:
-            groups.repeat(*_counts(found), at)
+            groups.repeat(*counts(found["low"], found["comma"], found["high"], "grammar"), at)
         elif found["mark"] == "|":
             groups.next_option()
         elif found["mark"] == "(":
@@ -121,10 +121,3 @@ def _code(found: re.Match[str]) -> int:
     if found["hex"] is not None:
         return int(found["hex"][1:], 16)
     return _LETTERS.get(found["letter"]) or ord(found["letter"] or found["plain"])
-
-
-def _counts(found: re.Match[str]) -> tuple[int, int | None]:
-    low = count(found["low"], "grammar")
-    if found["high"] is not None:
-        return low, count(found["high"], "grammar")
-    return low, None if found["comma"] else low

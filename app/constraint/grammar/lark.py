@@ -1,10 +1,10 @@
 """Reads a subset of Lark's grammar notation (Lark's documentation, "Grammar Reference").
 
-Followed: rules and terminals, alternatives, groups, ``[optional]``, ``? * + ~n ~n..m``, strings
+Supported: rules and terminals, alternatives, groups, ``[optional]``, ``? * + ~n ~n..m``, strings
 with the flag ``i``, regular expressions, ranges, ``%import common.X``, ``%ignore``, comments, and
-``%json {...}``: a JSON value valid against an inline schema, its objects closed as the server
-closes them. Priorities, aliases and the prefixes ``?``, ``!`` and ``_`` shape Lark's tree or choose
-between parses; they do not change the language and mean nothing here. Refused by name:
+``%json {...}``: a JSON value valid against an inline schema, with objects closed as by the server.
+Priorities, aliases and the prefixes ``?``, ``!`` and ``_`` shape Lark's tree or choose between
+parses; they do not change the language and are ignored. Refused by name:
 ``%declare``, ``%override``, ``%extend``, templates, and other modules' imports.
 """
 
@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from app.constraint.grammar.regexes import both_cases, regex_node
 from app.constraint.grammar.syntax import Characters, Json, Name, Node, Reader, Series, Text, Token
-from app.constraint.regex.syntax import QUANTIFIERS, PatternError, PatternNotSupported, count
+from app.constraint.regex.syntax import QUANTIFIERS, PatternError, PatternNotSupported, counts
 from app.core.errors import ConstraintTooComplex
 
 _DIGITS = "[0-9]+"
@@ -53,10 +53,10 @@ COMMON: dict[str, str] = {
     "C_COMMENT": r"\/\*(?:[^*]|\*+[^*\/])*\*+\/",
     "SQL_COMMENT": r"--[^\n]*",
 }
-"""The terminals that ``%import common.NAME`` brings in, as regular expressions of their texts.
+"""The terminals of ``%import common.NAME``, as regular expressions.
 
-Names and meanings are those of Lark's documentation. Quoted strings and block comments end at their
-first end, as Lark's lexer reads them."""
+Names and meanings are those of Lark's documentation. Quoted strings and block comments end at the
+first possible end, as in Lark's lexer."""
 
 
 _ITEM = re.compile(
@@ -125,8 +125,7 @@ class LarkReader(Reader):
             if found["quantifier"] is not None:
                 groups.repeat(*QUANTIFIERS[found["quantifier"]], at)
             elif found["low"] is not None:
-                low = count(found["low"], "grammar")
-                groups.repeat(low, count(found["high"] or found["low"], "grammar"), at)
+                groups.repeat(*counts(found["low"], None, found["high"], "grammar"), at)
             elif found["mark"] == "|":
                 groups.next_option()
             elif found["mark"] is not None:

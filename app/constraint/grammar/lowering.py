@@ -1,21 +1,21 @@
 """From rules to expressions.
 
-A derivative of a rule that refers to itself before it consumes a byte would never end, so left
-recursion is taken out. The rules of a component form a left-linear system
+The derivative of a rule that refers to itself before it consumes a byte would never end, so left
+recursion is removed. The rules of a component form a left-linear system
 
     X_i = X_1 R_i1 | ... | X_n R_in | B_i
 
 where no B begins with one of them; it is solved as systems of regular languages are, by
 elimination and Arden's lemma: X = X R | B has the solution B R*. The R and B may themselves refer
-to the rules further inside. A rule could still hide behind an empty beginning, so a rule stands
-for its *non-empty* texts, and references to one that may be empty say so.
+to the rules further inside. A rule could still follow an empty beginning, so a rule stands for its
+*non-empty* texts, and references to a nullable rule are optional.
 
-``E: E b E | E c | m E | a`` (binary, postfix and prefix operators) is turned into
-``m* a (c | b m* a)*`` first, the same texts: an ambiguous grammar would otherwise add a way to
-read the text with every operator, and never come back to a state it has been in.
+``E: E b E | E c | m E | a`` (binary, postfix and prefix operators) is first turned into
+``m* a (c | b m* a)*``, which has the same texts: an ambiguous grammar would otherwise add a parse
+with every operator, and never return to an earlier state.
 
-Rules that do not reach themselves are put in where they are referred to, so the automaton shares
-and compresses them like any other expression.
+Rules that do not reach themselves are inlined, so the automaton shares and compresses them like any
+other expression.
 
 Ignored text may stand before every token but the first. Every node is therefore lowered in two
 ways: as it is within a text, and ``leading``, where its first token is the first of the text.
@@ -50,7 +50,7 @@ from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
 
 IGNORED_BYTES = 32
-"""The longest run of ignored text between two tokens, so that no answer runs on in white space."""
+"""Maximum ignored text between two tokens, so that no answer is endless white space."""
 
 _MAX_RECURSIVE_RULES = 1_000
 _MAX_LEFT_RECURSIVE_RULES = 32
@@ -60,7 +60,7 @@ _MAX_MEASURE = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How the characters of a grammar's texts are written; each is a prefix code."""
+    """The spelling of a grammar's characters, a prefix code."""
 
     characters: Callable[[Ranges], Expression]
     """One character of a set."""
@@ -68,13 +68,13 @@ class Spelling:
     """Text in UTF-8."""
 
 
-def as_it_stands(pool: ExpressionPool) -> Spelling:
-    """UTF-8 itself."""
+def in_utf8(pool: ExpressionPool) -> Spelling:
+    """Characters in plain UTF-8."""
     return Spelling(lambda members: utf8(pool, members), lambda text: text)
 
 
 System = dict[str, Expression]
-"""Coefficients of a rule's equation: what follows each rule that it may begin with."""
+"""Coefficients of a rule's equation: the text after each rule with which it may begin."""
 
 
 def lower(
@@ -115,11 +115,11 @@ class _Lowering:
         self._spelling = spelling
         self._missing = limits.missing
         self._gap: Expression | None = None
-        """What may stand between tokens; None where nothing is ignored."""
+        """Ignored text between tokens; None if nothing is ignored."""
         self._rules: dict[tuple[str, bool], Expression] = {}
-        """The non-empty texts of every rule, within a text and leading."""
+        """The non-empty texts of every rule, by name and ``leading``."""
         self._component: frozenset[str] = frozenset()
-        """The recursive rules that are being lowered."""
+        """The component that is being lowered."""
 
     def root(self) -> Expression:
         order = components(self.grammar)
@@ -217,7 +217,7 @@ class _Lowering:
                     )
 
     def _split(self, node: Node, *, leading: bool) -> tuple[System, Expression]:
-        """The non-empty texts of ``node``: what follows each rule it may begin with, and others."""
+        """The non-empty texts of ``node``: by the rule they begin with, and others."""
         pool = self.pool
         if not any(reference.name in self._component for reference in references(node)):
             return {}, self._nonempty(node, leading=leading)
@@ -309,7 +309,7 @@ class _Lowering:
         return self._spelling.characters(members)
 
     def _tokens(self, bodies: Sequence[Node], *, leading: bool) -> Expression:
-        """Any of some tokens, with what may stand before them."""
+        """Any of some tokens, with the ignored text before them."""
         token = self.pool.union(self._one_of(bodies, leading=False))
         return token if leading or self._gap is None else self.pool.concatenate(self._gap, token)
 

@@ -1,9 +1,8 @@
 """Regular expressions inside Lark grammars: Python's ``re``, rewritten for our ECMA-262 parser.
 
-The flags ``i``, ``s``, ``x`` and ``u`` are followed exactly (``i`` for the case of ASCII letters
-and the characters Python takes for equal to them); ``m`` changes only anchors, and those are
-refused: a terminal stands in the middle of a text. So is look-around, which would see text beyond
-the terminal.
+The flags ``i``, ``s``, ``x`` and ``u`` have Python's meaning (``i`` for ASCII letters and the
+characters that Python takes for their cases). ``m`` only changes anchors, which are refused, as a
+terminal is in the middle of a text; so is look-around, which would see text beyond the terminal.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _PLAIN = " _-,:;<>=!@#%&~'\"`"
 _BEYOND_ASCII = "case can be ignored for ASCII letters only"
 _CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _SAME_CASE = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
-"""What Python's IGNORECASE takes for an ASCII letter, beyond its two cases."""
+"""Characters that Python's IGNORECASE takes for an ASCII letter, beyond its two cases."""
 
 
 def regex_node(pattern: str, flags: str, limits: Limits) -> Node:
@@ -132,7 +131,7 @@ def _class(piece: re.Match[str], flags: set[str]) -> str:
 
 
 def _member(atom: str, piece: re.Match[str]) -> int | str:
-    """The code point of a character; a class inside the class as it is written."""
+    """The code point of a character; a nested class such as ``\\d`` as it is written."""
     code = _code(atom[1:], piece) if len(atom) > 1 else ord(atom)
     return atom if code is None else code
 
@@ -158,7 +157,7 @@ def _spell(members: Ranges) -> str:
 
 
 def _code(escape: str, piece: re.Match[str]) -> int | None:
-    """The code point of what follows a backslash; None for classes and what is refused later."""
+    """The code point of an escape without its backslash; None for classes and unknown escapes."""
     if len(escape) > 1:
         return int(escape[1:], 16)
     if escape in _CONTROLS:

@@ -1,7 +1,7 @@
 """The rules of a grammar: their parsing, their references, and facts about every rule.
 
-Rules are looked at in components: sets of rules that reach each other, those they refer to first
-(Tarjan 1972). Facts are least fixpoints, found with a worklist; the nodes looked at are bounded.
+Rules are processed in components: sets of rules that reach each other, those they refer to first
+(Tarjan 1972). Facts are least fixpoints, found with a worklist; the nodes visited are bounded.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def references(node: Node) -> Iterator[Name]:
 
 
 def components(grammar: Rules) -> list[list[str]]:
-    """The rules that the start needs, in components, each after those it refers to.
+    """The rules reached from the start, in components, each after those it refers to.
 
-    Raises ``InvalidSchema`` where any rule refers to one that is not defined.
+    Raises ``InvalidSchema`` if any rule refers to one that is not defined.
     """
     targets = {name: _targets(grammar, rule.body) for name, rule in grammar.rules.items()}
     for node in grammar.ignored:
@@ -93,7 +93,7 @@ def _targets(grammar: Rules, body: Node) -> list[str]:
 def strongly_connected(
     starts: Sequence[str], targets: Mapping[str, Sequence[str]]
 ) -> list[list[str]]:
-    """Tarjan's components of what ``starts`` reach, targets first; without recursion."""
+    """Tarjan's components of the names reached from ``starts``, targets first; no recursion."""
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -142,10 +142,10 @@ class Facts:
         self._shortest: dict[str, int] = {}
         self._counts: dict[str, int] = {}
         self.rounds = 1
-        """Rounds that a fixpoint over the lengths of all rules takes."""
+        """Rounds of the fixpoint over the lengths of all rules."""
 
     def learn(self, component: Sequence[str]) -> None:
-        """Raises ``ConstraintTooComplex`` past a limit of counts, of shortest texts or of work."""
+        """Raises ``ConstraintTooComplex`` above a limit of counts, shortest texts or work."""
         for name in component:
             self._shortest[name], self._counts[name] = INFINITE, 1
         users: dict[str, list[str]] = {name: [] for name in component}
@@ -179,7 +179,7 @@ class Facts:
         return self.shortest(node) == 0
 
     def shortest(self, node: Node) -> int:
-        """Bytes of a shortest text, about; ``INFINITE`` where there is none."""
+        """Approximate bytes of a shortest text; ``INFINITE`` if there is none."""
         self._steps += 1
         match node:
             case Text(value=value):

@@ -133,7 +133,7 @@ class Rules:
     start: str
     rules: Mapping[str, Rule]
     ignored: Sequence[Node] = ()
-    """What may stand between tokens (Lark's ``%ignore``)."""
+    """Texts that may stand between tokens (Lark's ``%ignore``)."""
 
 
 def series(parts: Sequence[Node]) -> Node:
@@ -225,7 +225,7 @@ class Groups:
 
 
 class Reader:
-    """Reads a text item by item; each notation defines its items and handles them."""
+    """Reads a text item by item; each notation defines its items."""
 
     _ITEM: ClassVar[re.Pattern[str]]
     _START: ClassVar[str]

@@ -1,11 +1,11 @@
 """Numbers that may have a fraction, between bounds.
 
 A bounded ``number`` is a plain decimal. Readers round it to a float before they compare it with the
-bound, so a bound is moved to the nearest decimal that is on the right side both exactly and after
-rounding; rounding is monotone, so everything beyond is right as well.
+bound, so a bound is moved to the nearest decimal that satisfies it both exactly and after rounding;
+rounding is monotone, so all decimals beyond satisfy it as well.
 
-Exponents are written where no bound is near: without bounds in any form, else in the forms that
-``json.dumps`` and JavaScript choose, for numbers too close to zero or too large for plain digits.
+Exponents are allowed far from bounds: in any form without bounds, else in the forms of
+``json.dumps`` and JavaScript for numbers too close to zero or too large for plain digits.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from app.constraint.limits import Limits
 
 _FLOATS_SKIP_INTEGERS = 1 << 53
 _PLAIN_FROM = 1e-4
-"""Smaller numbers than this are written with an exponent, as Python does."""
+"""Python writes smaller numbers with an exponent."""
 _PLAIN_BELOW_POWER = 16
-"""Numbers from 10 to this power on are written with an exponent, as Python does."""
+"""Python writes numbers from 10 to this power on with an exponent."""
 _DIGITS_BEFORE = 8
 _DIGITS_BEHIND = 7
 """Digits of a number with a fraction: 15 in all, so that different ones are different floats."""
@@ -64,10 +64,10 @@ def ends_on_grid(between: Interval, places: int, limits: Limits) -> tuple[int, i
 
 
 def first_on_grid(bound: Bound, scale: int) -> int:
-    """The smallest n for which n/scale is above a lower bound, however a reader compares them.
+    """The smallest n with n/scale above a lower bound, for every way in which readers compare them.
 
-    As decimals, with the bound as it is written; as floats; and, beyond 2**53, as the integer
-    against the exact value of the float, as Python does.
+    As decimals, with the bound as it is written; as floats; and, beyond 2**53, as an integer and
+    the exact value of a float, as Python does.
     """
     exact = Fraction(bound.value)
     as_written = written(bound.value)
@@ -95,7 +95,7 @@ def first_on_grid(bound: Bound, scale: int) -> int:
 
 
 def last_on_grid(bound: Bound, scale: int) -> int:
-    """The largest n for which n/scale is below an upper bound: the mirror image."""
+    """The largest n with n/scale below an upper bound, by symmetry."""
     return -first_on_grid(Bound(-bound.value, bound.exclusive), scale)
 
 
@@ -142,21 +142,17 @@ class Decimals:
     def _fraction(self, low: str | None, high: str | None) -> Expression:
         """Fractions from ``low`` to ``high`` (None: no bound), which may be missing if 0 is one."""
         pool = self.pool
-        if low is None and high is None:
-            after_point = pool.repeat(pool.byte(DIGITS), 1, self.places)
-        else:
-            after_point = self._places(0, low, high)
-        some = pool.concatenate(pool.literal(b"."), after_point)
+        some = pool.concatenate(pool.literal(b"."), self._places(0, low, high))
         return pool.optional(some) if low is None or not int(low) else some
 
     def _places(self, place: int, low: str | None, high: str | None) -> Expression:
-        """One digit or more from ``place`` on, after digits that are those of each bound given."""
+        """One digit or more from ``place`` on, after digits equal to those of the given bounds."""
         pool = self.pool
         left = self.places - place
-        if low is None and high is None:
-            return pool.repeat(pool.byte(DIGITS), 1, left) if left else pool.empty
         if left == 0:
             return pool.empty
+        if low is None and high is None:
+            return pool.repeat(pool.byte(DIGITS), 1, left)
         by_bounds: dict[tuple[str | None, str | None], int] = {}
         first = 0 if low is None else int(low[place])
         last = 9 if high is None else int(high[place])
@@ -232,10 +228,10 @@ def _exponential(pool: ExpressionPool, between: Interval, limits: Limits) -> lis
 
 
 def plain_number(pool: ExpressionPool, numbers: Expression) -> Expression:
-    """Those of ``numbers`` that are written plainly: no exponent, no redundant zeros.
+    """``numbers`` without exponents and redundant zeros.
 
-    Two of them are equal exactly if their texts are. With a fraction they have at most eight digits
-    before the point and seven after it: longer ones may be the same float.
+    They are equal if and only if their texts are. With a fraction they have at most eight digits
+    before the point and seven after it, as longer ones may be the same float.
     """
     return pool.intersect(
         (numbers, pool.once("numbers in one spelling", lambda: _in_one_spelling(pool)))

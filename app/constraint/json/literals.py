@@ -76,9 +76,6 @@ class LiteralText(JsonText):
     def written(self, value: Any, depth: int = 0) -> bytes:
         return self.notation.written(value).encode(errors="surrogatepass")
 
-    def with_levels(self) -> LiteralText:
-        return LiteralText(self.pool, self.limits, self.notation, levels=True)
-
     def quoted(self, content: Expression) -> Expression:
         pool, quote = self.pool, self.pool.literal(self.notation.quote.encode())
         if not self.notation.escaped:
@@ -102,6 +99,6 @@ class LiteralText(JsonText):
         return self.pool.after_text((name + equals).encode(), value)
 
     def bare_name(self, content: Expression | None) -> Expression:
-        """A name of ``content`` that may be written without quotes; None for any such name."""
+        """A name with the ``content`` that needs no quotes; None for any such name."""
         names = self.pool.repeat(utf8(self.pool, negate(_RESERVED)), 1)
         return names if content is None else self.pool.intersect((content, names))

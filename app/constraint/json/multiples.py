@@ -1,12 +1,11 @@
 """Multiples of a number, and numbers without the integers, the multiples or single values.
 
-A number on the grid of ``places`` digits after the point is a count of its last place, and it is a
-multiple where ``step`` divides that count. The remainder of the digits so far is computed as an
-answer goes along, so the step may be of any size.
+A number on the grid of ``places`` digits after the point is a count of its last place; it is a
+multiple if ``step`` divides the count. The remainder of the digits so far is computed along an
+answer, so the step may have any size.
 
-Exclusions are languages of plain decimals without regard to bounds, to be intersected with those
-that have them. A number that a reader's rounding could make an integer, a multiple or an excluded
-value is left out as well.
+Exclusions are languages of plain decimals without bounds, to be intersected with bounded ones.
+Numbers that a reader may round to an integer, a multiple or an excluded value are left out as well.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from app.constraint.language.remainders import IN_FRACTION, Remainder
 from app.constraint.limits import Limits
 
 EXACT_DIGITS = 15
-"""Digits up to which different decimals are different floats, whose shortest form restores them."""
+"""Different decimals of at most so many digits are different floats, printed with these digits."""
 _ENUMERATED = 1_000
-"""Maximum multiples that are listed one by one rather than followed digit by digit."""
+"""Maximum multiples that are listed instead of computed digit by digit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +58,10 @@ def integer(
 def multiples(
     pool: ExpressionPool, between: Interval, limits: Limits, multiple_of: Fraction
 ) -> Expression:
-    """The plain decimals between the bounds that are multiples, exactly and as a float reads.
+    """The plain decimals between the bounds that are multiples, exactly and as floats.
 
-    They have at most the decimal places of ``multiple_of``, and zeros to fill these. Where that is
-    not a power of ten, they have ``EXACT_DIGITS`` digits at most.
+    They have at most as many decimal places as ``multiple_of``, with optional trailing zeros, and
+    at most ``EXACT_DIGITS`` digits unless ``multiple_of`` is a power of ten.
     """
     grid = decimal_grid(between, limits, multiple_of)
     whole = grid.step == 1
@@ -79,7 +78,7 @@ def integer_grid(between: Interval, limits: Limits, multiple_of: int) -> Grid:
 def decimal_grid(
     between: Interval, limits: Limits, multiple_of: Fraction, least_places: int = 0
 ) -> Grid:
-    """The coarsest grid that has all multiples, of ``limits.fraction_digits`` places at most."""
+    """The coarsest grid with all multiples, of at most ``limits.fraction_digits`` places."""
     places = min(max(decimal_places(multiple_of), least_places), limits.fraction_digits)
     numerator, denominator = multiple_of.numerator * 10**places, multiple_of.denominator
     step = math.lcm(numerator, denominator) // denominator
@@ -115,10 +114,10 @@ def _natural_multiples(pool: ExpressionPool, first: int, last: int, *, factor: i
 
 
 class Remainders:
-    """Decimals whose count on the grid ``grid.step`` divides, or does not where ``divisible`` is
-    False. Trailing zeros may be left out after the point, as far as there are ``grid.places``.
+    """Decimals with a count on the grid that ``grid.step`` divides, or does not if ``divisible`` is
+    False. At most ``grid.places`` places, of which trailing zeros may be left out.
 
-    Digits along the ends of a range are written out; others are a ``Remainder``.
+    Digits along the ends of a range are expanded; others are a ``Remainder``.
     """
 
     def __init__(self, pool: ExpressionPool, grid: Grid, *, divisible: bool = True) -> None:
@@ -159,7 +158,7 @@ class Remainders:
         return self.pool.remainder(Remainder(step, self.divisible, remainder % step, *bounds))
 
     def _tail(self, left: int, remainder: int, low: str | None, high: str | None) -> Expression:
-        """The last ``left`` digits, with the point; a bound that is None no longer matters."""
+        """The last ``left`` digits, with the point; None for a bound that no longer matters."""
         low = low if low is not None and low.strip("0") else None
         high = high if high is not None and high.strip("9") else None
         if low is None and high is None:
@@ -182,7 +181,7 @@ class Remainders:
         return found
 
     def _any_digit(self, rests: Iterable[Expression], first: int) -> Expression:
-        """The digits from ``first`` on, each with what follows it."""
+        """The digits from ``first`` on, each with its rest."""
         by_rest: dict[Expression, ByteSet] = {}
         for digit, rest in enumerate(rests, 0x30 + first):
             by_rest[rest] = by_rest.get(rest, 0) | 1 << digit
@@ -191,11 +190,11 @@ class Remainders:
 
 
 _MAGNITUDES = (0, 1, 4, 8, 12, EXACT_DIGITS)
-"""Digits before the point that bound classes of numbers. Each class keeps one distance from the
-values that it must not be taken for."""
+"""Digits before the point that bound classes of numbers. Each class keeps one distance from
+excluded values."""
 _ROUNDINGS = 4
-"""That distance in units of a float's last place: one for the number, one for what it must not be
-taken for, and two for a reader who divides."""
+"""That distance in units of a float's last place: one for the number, one for the excluded value,
+and two for a reader that divides."""
 
 
 def non_multiples(
@@ -222,7 +221,7 @@ def non_multiples(
 def spellings(
     pool: ExpressionPool, values: Collection[int | float], limits: Limits, *, integers_only: bool
 ) -> Expression:
-    """Every plain decimal, or integer, that is one of ``values`` to some reader."""
+    """Every plain decimal, or integer, that some reader takes for one of ``values``."""
     if integers_only:
         whole = [value for value in values if value == int(value)]
         return pool.one_of(b"%d" % int(n) for value in whole for n in (value, written(value)))

@@ -58,7 +58,8 @@ def written(value: int | float) -> Fraction:
 
 
 def closed(low: int | None, high: int | None, digits: int) -> tuple[int, int]:
-    """Both ends; one without a bound has ``digits`` digits, or one more than the other end."""
+    """Both ends; one without a bound has ``digits`` digits, or one more than the other if that is
+    more."""
     if high is None:
         high = 10 ** max(digits, len(str(abs(low or 0))) + 1) - 1
         if low is None:
@@ -135,7 +136,7 @@ def _free(pool: ExpressionPool, count: int) -> Expression:
 
 
 def _bounded(pool: ExpressionPool, bound: str, *, upper: bool) -> Expression:
-    """Digit strings as long as ``bound`` and on its right side; built from the last digit."""
+    """Digit strings as long as ``bound`` that satisfy it; built from the last digit."""
     stripped = bound.rstrip("9" if upper else "0")
     result = _free(pool, len(bound) - len(stripped))
     for place in range(len(stripped) - 1, -1, -1):

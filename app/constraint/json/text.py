@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable
+from copy import copy
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Self
 
 from app.constraint.json.decimals import number, plain_number
 from app.constraint.json.multiples import integer
 from app.constraint.json.ranges import Interval
-from app.constraint.json.whitespace import ON_ONE_LINE, Whitespace, written_string
+from app.constraint.json.whitespace import ON_ONE_LINE, Whitespace
 from app.constraint.language.codepoints import (
     CHARACTERS,
     LAST,
@@ -44,8 +45,8 @@ _PLAIN = byte_range(0, 0x7F) & ~byte_set(_ESCAPED)
 def character(pool: ExpressionPool) -> Expression:
     """One character of a JSON string, in every spelling; built once per pool.
 
-    It is a prefix code: no spelling is the beginning of another one. A pair of surrogate escapes
-    is one character, as it is one code point; lone surrogates are left out.
+    A prefix code: no spelling is a prefix of another one. A pair of surrogate escapes is one
+    character, as it is one code point; lone surrogates are left out.
     """
 
     def build() -> Expression:
@@ -62,7 +63,7 @@ def spelled_once(pool: ExpressionPool) -> Expression:
 
 
 SPELLINGS = {CHARACTER: character, SPELLED_ONCE: spelled_once}
-"""The characters that strings mostly consist of, by their landmarks."""
+"""The usual characters of strings, by their landmarks."""
 
 
 class _JsonPool(ExpressionPool):
@@ -83,7 +84,7 @@ def _begun() -> _JsonPool:
 
 
 def json_pool(max_nodes: int) -> ExpressionPool:
-    """A pool in which characters, numbers without bounds and any value are built already."""
+    """A pool with characters, numbers without bounds and any value built already."""
     return _begun().extended(max_nodes)
 
 
@@ -95,16 +96,20 @@ def _spelled(pool: ExpressionPool, members: Ranges) -> Expression:
     return pool.union((pool.byte(bits & _PLAIN), utf8(pool, clip(members, 0x80, LAST)), *escaped))
 
 
+_PYTHON = Whitespace()
+"""The form that ``json.dumps`` writes."""
+
+
 def json_text(value: Any) -> bytes:
     """``value`` as ``json.dumps`` writes it, in UTF-8. Lone surrogates stay escaped."""
-    return written_string(value) if isinstance(value, str) else Whitespace().written(value)
+    return _PYTHON.written(value)
 
 
 class JsonText:
     """Builds the values of JSON in one pool, with one form of white space.
 
-    ``depth`` is that of the value: 0 for the whole answer, ``inside(depth)`` for what a container
-    holds. It matters for indented text alone.
+    ``depth`` is the depth of a value: 0 for the answer, ``inside(depth)`` for the values in a
+    container. It matters only for indented text.
     """
 
     def __init__(
@@ -122,11 +127,11 @@ class JsonText:
         self.whitespace = whitespace or Whitespace()
         self.character = character(pool)
         self.levels = levels
-        """Whether containers of a schema are marked as levels, so that items can differ."""
+        """Whether containers are marked as levels, so that items can be kept unique."""
         self.pointers = pointers
         """Whether values are marked with their places in a schema."""
         self.apart = apart
-        """Whether items and names can be kept unique: not if the text has other readings, too."""
+        """Whether items and names can be kept unique: not in ambiguous text."""
 
     @property
     def form(self) -> Hashable:
@@ -152,11 +157,11 @@ class JsonText:
         return self.spell(members)
 
     def spelled(self, value: str) -> bytes:
-        """What stands between the quotes of the string ``value``."""
+        """The content of the string ``value``, between its quotes."""
         return json_text(value)[1:-1]
 
     def read(self, content: bytes) -> str:
-        """The string of which ``content`` is the plain spelling, as ``spelled`` writes it."""
+        """The string with the ``content``; the inverse of ``spelled``."""
         text: str = json.loads(b'"' + content + b'"')
         return text
 
@@ -164,35 +169,31 @@ class JsonText:
         """``value`` as text."""
         return self.whitespace.written(value, depth)
 
-    def with_levels(self) -> JsonText:
+    def with_levels(self) -> Self:
         """The same form, with containers marked as levels."""
-        return self._in(self.whitespace, levels=True)
+        other = copy(self)
+        other.levels = True
+        return other
 
-    def on_one_form(self) -> JsonText:
-        """The same form where it leaves no choice of white space; else the plainest of its forms,
+    def on_one_form(self) -> Self:
+        """The same form if it leaves no choice of white space, else with the default white space,
         so that equal values are equal texts."""
-        return self._in(Whitespace(), levels=self.levels) if self.whitespace.flexible else self
-
-    def _in(self, whitespace: Whitespace, *, levels: bool) -> JsonText:
-        return JsonText(
-            self.pool,
-            self.limits,
-            whitespace,
-            levels=levels,
-            pointers=self.pointers,
-            apart=self.apart,
-        )
+        if not self.whitespace.flexible:
+            return self
+        other = copy(self)
+        other.whitespace = Whitespace()
+        return other
 
     @cached_property
     def any_content(self) -> Expression:
-        """Contents of strings in one spelling of every character, as names are written."""
+        """Contents of strings with one spelling of every character, as in names."""
         return self.pool.repeat(self.spell(CHARACTERS))
 
     def inside(self, depth: int) -> int:
         return self.whitespace.inside(depth)
 
     def between(self, depth: int) -> Expression:
-        """What stands between two members or items of a container at ``depth``."""
+        """The separator of two members or items of a container at ``depth``."""
         pool, form = self.pool, self.whitespace
         if form.flexible:
             return pool.concatenate(self._space, pool.literal(b","), self._space)
@@ -208,7 +209,7 @@ class JsonText:
         return self.pool.concatenate(self._line(depth, depth), closing)
 
     def _empty(self, bracket: bytes) -> Expression:
-        """A container with nothing in it."""
+        """An empty container."""
         pool = self.pool
         if not self.whitespace.flexible:
             return pool.literal(bracket)
@@ -225,7 +226,7 @@ class JsonText:
 
     @property
     def _space(self) -> Expression:
-        """White space where there may be some."""
+        """Flexible white space."""
         texts = [b"", b" ", b"  ", b"\n", b"\n ", b"\n  ", b" \n", b" \n ", b"  \n"]
         return self.pool.union(map(self.pool.literal, texts))
 
@@ -249,9 +250,9 @@ class JsonText:
         return self.pool.concatenate(self.pool.literal(written), self._after_free_name, value)
 
     def free_name(self, content: Expression | None) -> Expression:
-        """Any name of ``content``, which has no quotes; None for any name at all.
+        """A name with the ``content``, given without quotes; None for any name.
 
-        Beside declared names a key must have one spelling only, so that none can recur in another
+        With declared names, a name must have a single spelling, so that none recurs in another
         spelling: see ``names_but``.
         """
         return self.string() if content is None else self.quoted(content)
@@ -262,18 +263,18 @@ class JsonText:
 
     @property
     def _after_free_name(self) -> Expression:
-        """What stands between a name and its value."""
+        """The separator of a free name and its value."""
         if self.whitespace.flexible:
             return self.pool.concatenate(self._space, self.pool.literal(b":"), self._space)
         return self.pool.literal(self.whitespace.colon)
 
     def names_but(self, taken: Iterable[str]) -> Expression:
-        """The contents of all names but those ``taken``, in one spelling each."""
+        """The contents of all names except ``taken``, in one spelling each."""
         others = self.pool.complement(self.pool.one_of(map(self.spelled, taken)))
         return self.pool.intersect((self.any_content, others))
 
     def any_object(self, depth: int = 0, *, once: bool = False) -> Expression:
-        """Any object; ``once``: one spelling for each, so of one member at most."""
+        """Any object; ``once``: with one spelling each, so with at most one member."""
         value = self.any_value(self.inside(depth), once=once)
         member = self.free_member(self.any_content if once else None, value)
         return self.container(b"{}", member, 0, 1 if once else None, depth, level=False)
@@ -310,7 +311,7 @@ class JsonText:
         depth: int,
         level: bool = True,
     ) -> Expression:
-        """A container of ``items``, which have the closing bracket at their end, or of nothing."""
+        """A container of ``items``, which end with the closing bracket, or an empty one."""
         pool, form = self.pool, self.whitespace
         begin = pool.literal(bracket[:1])
         if not form.on_one_line:
@@ -343,7 +344,7 @@ class JsonText:
 
 
 def _after_backslash(pool: ExpressionPool) -> Expression:
-    """What follows a backslash (RFC 8259 section 7)."""
+    """The text after a backslash (RFC 8259 section 7)."""
     unit = pool.byte(_HEX)
     letter_d = pool.byte(byte_set(b"dD"))
     plain_plane = pool.union(

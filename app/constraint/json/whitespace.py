@@ -1,9 +1,8 @@
-"""White space in answers: the forms of JSON text that a request can ask for."""
+"""White space in answers: the forms of JSON text that a request can select."""
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any
@@ -11,20 +10,18 @@ from typing import Any
 from app.core.errors import InvalidSchema
 
 _DEEPEST = 16
-"""Nesting up to which ``indent:N`` gives containers lines of their own; deeper ones are written on
-one line, so that free and recursive values need no rule for every depth."""
+"""Maximum nesting of containers on several lines with ``indent:N``; deeper ones are on one line, so
+that free and recursive values need no rule for every depth."""
 _MOST_INDENT = 16
 ON_ONE_LINE = -1
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Whitespace:
     """One form of JSON text. ``indent`` None is on one line.
 
-    ``flexible`` admits at most two blanks and one newline wherever JSON admits white
-    space but the ends of the text.
+    ``flexible`` allows at most two blanks and one newline wherever JSON allows white space, except
+    at the ends of the text.
     """
 
     comma: bytes = b", "
@@ -55,7 +52,7 @@ class Whitespace:
         return self.indent is None and not self.flexible
 
     def inside(self, depth: int) -> int:
-        """The depth of what a container at ``depth`` holds; it matters for ``indent`` alone."""
+        """The depth of the values in a container at ``depth``; it matters only for ``indent``."""
         if self.indent is None or depth == ON_ONE_LINE:
             return depth
         return depth + 1 if depth < _DEEPEST else ON_ONE_LINE
@@ -66,7 +63,7 @@ class Whitespace:
         Raises ``InvalidSchema`` for a number that is not finite.
         """
         if isinstance(value, str):
-            return written_string(value)
+            return encode_basestring(value).encode(errors="backslashreplace")
         on_lines = self.indent is not None and depth != ON_ONE_LINE
         comma = b", " if self.indent is not None and not on_lines else self.comma
         try:
@@ -81,16 +78,4 @@ class Whitespace:
             raise InvalidSchema("a number is not finite") from error
         if on_lines and self.indent:
             text = text.replace("\n", "\n" + " " * (self.indent * depth))
-        return _in_utf8(text)
-
-
-def written_string(value: str) -> bytes:
-    """``value`` with its quotes, in UTF-8."""
-    return _in_utf8(encode_basestring(value))
-
-
-def _in_utf8(text: str) -> bytes:
-    """``text`` in UTF-8; lone surrogates are escaped as in JSON strings."""
-    if text.isascii():
-        return text.encode()
-    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+        return text.encode(errors="backslashreplace")

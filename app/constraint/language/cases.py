@@ -1,8 +1,8 @@
-"""Concatenations whose parts depend on independent choices: what `if`/`then` pairs ask of members.
+"""Concatenations whose parts depend on independent choices, such as members under `if`/`then`.
 
-A part is a table: entry m is the part under the demands in the bits of m, and more demands leave
-less of it. A choice has ways, of which one is taken; a way makes demands on parts. Combinations
-are not expanded: an answer loses the ways whose demands it does not meet, part by part.
+A part is a table: entry m is the part under the demands in the bits of m; more demands leave a
+smaller language. A choice has options, of which one is taken; an option makes demands on parts.
+Combinations are not expanded: an answer drops options with unmet demands part by part.
 """
 
 from __future__ import annotations
@@ -15,85 +15,85 @@ from app.constraint.language.nodes import INFINITE
 from app.core.errors import ConstraintTooComplex
 
 Table = tuple[int, ...]
-Way = tuple[tuple[int, int], ...]
+Option = tuple[tuple[int, int], ...]
 """Demands: the index of a part, and bits of its table."""
 
 _MOST_COMBINATIONS = 1_000
-"""Combinations that may be looked at for the length of one expression."""
+"""Maximum combinations examined for the length of one expression."""
 
 
 class Cases(NamedTuple):
     """The entries of tables are expressions, or the lengths of their shortest strings."""
 
     parts: tuple[Table, ...]
-    choices: tuple[tuple[Way, ...], ...]
+    choices: tuple[tuple[Option, ...], ...]
 
-    def taking(self) -> list[Cases]:
-        """The cases after each way of the choice that demands something of the earliest part."""
-        earliest = [min([n for way in ways for n, _ in way], default=0) for ways in self.choices]
+    def branches(self) -> list[Cases]:
+        """The cases after each option of the choice that affects the earliest part."""
+        earliest = [min([n for option in c for n, _ in option], default=0) for c in self.choices]
         chosen = earliest.index(min(earliest))
         choices, found = self.choices[:chosen] + self.choices[chosen + 1 :], []
-        for way in self.choices[chosen]:
+        for option in self.choices[chosen]:
             parts = list(self.parts)
-            for index, bits in way:
+            for index, bits in option:
                 parts[index] = _with(parts[index], bits)
             found.append(Cases(tuple(parts), choices))
         return found
 
     def split(self) -> list[Cases]:
-        """The cases for each set of demands that the first part may meet, without the ways that
-        demand more of it. If more demands are met, more ways are left."""
+        """The cases for each set of demands that the first part may meet, without options that
+        demand more of it. The more demands are met, the more options are left."""
         first, *others = self.parts
         return [
-            Cases(((entry,), *others), tuple([_left(ways, met) for ways in self.choices]))
+            Cases(((entry,), *others), tuple([_left(options, met) for options in self.choices]))
             for met, entry in enumerate(first)
         ]
 
     def mapped(self, entry: Callable[[int], int]) -> Cases:
         return Cases(tuple([tuple(map(entry, table)) for table in self.parts]), self.choices)
 
-    def about(self, first: int, last: int) -> Cases:
-        """The parts from ``first`` to before ``last``; no choice may demand anything of others."""
-        ways = [[tuple([(n - first, b) for n, b in w]) for w in ways] for ways in self.choices]
-        return Cases(self.parts[first:last], tuple(map(tuple, ways)))
+    def section(self, first: int, last: int) -> Cases:
+        """The parts from ``first`` to before ``last``; no choice may affect others."""
+        choices = [[tuple([(n - first, b) for n, b in o]) for o in c] for c in self.choices]
+        return Cases(self.parts[first:last], tuple(map(tuple, choices)))
 
     def reduced(self, unite: Callable[[Iterable[int]], int], nothing: int) -> Cases | None:
-        """The cases without choices that affect at most one part; None if nothing is left. A table
-        has one entry exactly if no choice affects its part."""
+        """The cases with choices resolved that affect at most one part; None if nothing is left. A
+        table has a single entry if and only if no choice affects its part."""
         parts, choices, before = [*map(_plain, self.parts)], self.choices, -1
         while len(choices) != before:
             before, left = len(choices), []
             for choice in choices:
-                ways: dict[Way, None] = {}
-                for way in choice:
-                    if all(_with(parts[n], bits) != (nothing,) for n, bits in way):
-                        matters = [(n, b) for n, b in way if _with(parts[n], b) != parts[n]]
-                        ways[tuple(matters)] = None
-                if not ways:
+                options: dict[Option, None] = {}
+                for option in choice:
+                    if all(_with(parts[n], bits) != (nothing,) for n, bits in option):
+                        matters = [(n, b) for n, b in option if _with(parts[n], b) != parts[n]]
+                        options[tuple(matters)] = None
+                if not options:
                     return None
-                touched = {n for way in ways for n, _ in way}
-                if () in ways:
-                    continue  # it demands nothing: the other ways are parts of this one
-                if len(ways) == 1:
-                    for n, bits in next(iter(ways)):
+                touched = {n for option in options for n, _ in option}
+                if () in options:
+                    continue  # it demands nothing and includes the other options
+                if len(options) == 1:
+                    for n, bits in next(iter(options)):
                         parts[n] = _with(parts[n], bits)
                 elif len(touched) == 1:
                     (n,) = touched
-                    rows = zip(*(_entries(parts[n], way[0][1]) for way in ways), strict=True)
+                    rows = zip(*(_entries(parts[n], each[0][1]) for each in options), strict=True)
                     parts[n] = _plain(tuple([unite(row) for row in rows]))
                 else:
-                    left.append(tuple(ways))
+                    left.append(tuple(options))
             choices = tuple(left)
-        touched = {n for choice in choices for way in choice for n, _ in way}
+        touched = {n for choice in choices for option in choice for n, _ in option}
         parts = [table if n in touched else table[:1] for n, table in enumerate(parts)]
         return None if (nothing,) in parts else Cases(tuple(parts), choices)
 
     def check(self, nothing: int) -> None:
-        """Raises ``ConstraintTooComplex`` where ``nearest`` may have too many combinations to look
-        at, whatever the lengths are: of these parts, and in an answer of what is left of them.
+        """Raises ``ConstraintTooComplex`` if ``nearest`` may have to examine too many combinations,
+        of these parts or of their rests within an answer, whatever the lengths are.
 
-        Equal parts have equal lengths, as has what is left of them; of others none is taken to be
-        as long as another.
+        Equal parts and their rests have equal lengths; different parts are assumed to have
+        different ones.
         """
         united: dict[frozenset[int], int] = {}
 
@@ -109,13 +109,13 @@ class Cases(NamedTuple):
             for _, group in found._groups() if found else ():
                 if group not in seen:
                     seen.add(group)
-                    waiting += group.taking()
+                    waiting += group.branches()
             if len(seen) > _MOST_COMBINATIONS:
                 raise ConstraintTooComplex("too many dependencies between alternatives")
 
     def nearest(self, known: dict[Cases, int]) -> int:
-        """The length of the shortest string, from the lengths of the parts. ``known``: cache of the
-        lengths of other cases, extended here. ``check`` bounds how many there may be."""
+        """The length of the shortest string, from the lengths of the parts. ``known``: cache of
+        lengths, extended here; ``check`` bounds its growth."""
 
         def of(cases: Cases) -> int:
             found = cases.reduced(min, INFINITE)
@@ -127,26 +127,26 @@ class Cases(NamedTuple):
         def of_group(group: Cases) -> int:
             length = known.get(group)
             if length is None:
-                length = known[group] = min(map(of, group.taking()))
+                length = known[group] = min(map(of, group.branches()))
             return length
 
         return of(self)
 
     def shortest(self, length: Callable[[int], int], known: dict[Cases, int]) -> list[int]:
-        """The expressions that a shortest string is made of."""
+        """The expressions whose shortest strings make up a shortest string."""
         found = [table[0] for table in self.parts]
         for touched, group in self._groups():
             while group.choices:
-                group = min(group.taking(), key=lambda left: left.mapped(length).nearest(known))
+                group = min(group.branches(), key=lambda left: left.mapped(length).nearest(known))
             for n, table in zip(touched, group.parts, strict=True):
                 found[n] = table[0]
         return found
 
     def _groups(self) -> list[tuple[list[int], Cases]]:
-        """The choices, by what parts they have in common, each with these parts alone."""
-        groups: list[tuple[set[int], list[tuple[Way, ...]]]] = []
+        """Groups of choices that share parts, each with the indices of its parts."""
+        groups: list[tuple[set[int], list[tuple[Option, ...]]]] = []
         for choice in self.choices:
-            touched, together = {n for way in choice for n, _ in way}, [choice]
+            touched, together = {n for option in choice for n, _ in option}, [choice]
             apart = []
             for group in groups:
                 if touched.isdisjoint(group[0]):
@@ -159,18 +159,18 @@ class Cases(NamedTuple):
         for touched, together in groups:
             old = sorted(touched)
             new = {n: number for number, n in enumerate(old)}
-            ways = [tuple([tuple([(new[n], b) for n, b in w]) for w in ways]) for ways in together]
-            found.append((old, Cases(tuple([self.parts[n] for n in old]), tuple(ways))))
+            choices = [tuple([tuple([(new[n], b) for n, b in o]) for o in c]) for c in together]
+            found.append((old, Cases(tuple([self.parts[n] for n in old]), tuple(choices))))
         return found
 
 
-def _left(ways: tuple[Way, ...], met: int) -> tuple[Way, ...]:
-    """The ways whose demands on the first part are all in ``met``, without these demands."""
+def _left(options: tuple[Option, ...], met: int) -> tuple[Option, ...]:
+    """The options whose demands on the first part are all in ``met``, without these demands."""
     return tuple(
         [
-            tuple([(n, bits) for n, bits in way if n > 0])
-            for way in ways
-            if not any(n == 0 and bits & ~met for n, bits in way)
+            tuple([(n, bits) for n, bits in option if n > 0])
+            for option in options
+            if not any(n == 0 and bits & ~met for n, bits in option)
         ]
     )
 

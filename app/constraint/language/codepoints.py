@@ -16,11 +16,11 @@ Ranges = tuple[tuple[int, int], ...]
 
 LAST = sys.maxunicode
 CHARACTERS: Ranges = ((0, 0xD7FF), (0xE000, LAST))
-"""All code points but the surrogates: what text is made of."""
+"""All code points except surrogates: the characters of text."""
 
 
 def ranges(parts: Iterable[tuple[int, int]]) -> Ranges:
-    """The union of ``parts``, in any order and overlapping as they like."""
+    """The union of ``parts``, which may overlap and come in any order."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(parts):
         if merged and first <= merged[-1][1] + 1:
@@ -86,9 +86,9 @@ def assigned_planes() -> str:
 
 @cache
 def runs(character_class: str) -> Ranges:
-    r"""What a class such as ``\w`` of Python's ``re`` matches, for digits, words and white space.
+    r"""The members of a class such as ``\w`` of Python's ``re``: digits, word characters, spaces.
 
-    Some milliseconds once per class: the scan is not in Python.
+    Some milliseconds once per class, as the scan is compiled.
     """
     found = re.finditer(f"(?:{character_class})+", assigned_planes())
     return ranges((match.start(), match.end() - 1) for match in found)

@@ -10,16 +10,16 @@ from app.constraint.language.derivatives import Derivatives, preferred_byte
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression
 
 ENDLESS = 1 << 24
-"""Number of strings that no answer uses up."""
+"""More strings than any answer uses."""
 
 COUNTED = 16
-"""Numbers of strings are rounded up to a power of this for look-ups."""
+"""Numbers of strings are rounded up to a power of this in caches."""
 
 UNKNOWN_LENGTH = 1 << 30
 _MOST_NESTED = 100
 """Maximum depth of branches that are counted; anything deeper counts as one string."""
 _MOST_LONGER = 512
-"""Maximum lengths that are tried, beyond the shortest."""
+"""Maximum bytes beyond the shortest string that are tried."""
 
 _MOST_LISTED = 16
 """Maximum languages whose shortest strings are cached."""
@@ -27,18 +27,18 @@ _MOST_LISTED = 16
 _BACKSLASH = ord("\\")
 
 _Edge = tuple[int, int, bytes, ByteSet, Expression]
-"""Heap entry: bytes of the shortest string on this way, insertion order, a text, and bytes that may
-follow it with what is behind them; no bytes: the text is a string."""
+"""Heap entry: length of the shortest string through it, insertion order, a text, and bytes that may
+follow it with their derivative; no bytes: the text is a string."""
 
-_Way = tuple[int, Expression, int, bool]
-"""How many texts lead there, the expression behind them, their bytes, whether they end a string."""
+_Branch = tuple[int, Expression, int, bool]
+"""Number of texts, the expression after them, their length in bytes, whether they end a string."""
 
 
 class Counting:
-    """Counts the strings of languages along their derivatives, which spell each in one way.
+    """Counts the strings of languages along their derivatives, each string once.
 
-    With a byte ``end``, strings are counted up to and with its first occurrence, such as names that
-    other text follows. ``escaped``: occurrences behind a backslash do not count.
+    With a byte ``end``, strings end with its first occurrence, such as names before other text.
+    ``escaped``: occurrences after a backslash do not count.
     """
 
     def __init__(
@@ -51,35 +51,35 @@ class Counting:
         self._least: dict[Expression, int] = {}
         self._open: set[Expression] = set()
         self.is_exact = True
-        """Whether nothing was left out so far: a count below its ``most`` is the number."""
+        """Whether no limit was reached so far: a count below its ``most`` is then exact."""
         self._nested = 0
         self._within: dict[tuple[Expression, int], tuple[int, int]] = {}
         self._listed: dict[Expression, tuple[list[bytes], Iterator[bytes]]] = {}
 
     def __len__(self) -> int:
-        """What is remembered. Any thread may ask."""
+        """Number of cached results. Any thread may read it."""
         return len(self._exact) + len(self._least) + len(self._within)
 
-    def _ways(self, expression: Expression) -> list[_Way]:
-        ways: list[_Way] = []
+    def _branches(self, expression: Expression) -> list[_Branch]:
+        branches: list[_Branch] = []
         end = self._end
         for bits, target in self._derivatives.live_row(expression):
             if end is not None and bits >> end & 1:
-                ways.append((1, target, 1, True))
+                branches.append((1, target, 1, True))
                 bits &= ~(1 << end)
             if self._escaped and bits >> _BACKSLASH & 1:
                 behind = self._derivatives.live_row(target)
-                ways += [(some.bit_count(), after, 2, False) for some, after in behind]
+                branches += [(some.bit_count(), after, 2, False) for some, after in behind]
                 bits &= ~(1 << _BACKSLASH)
             if bits:
-                ways.append((bits.bit_count(), target, 1, False))
-        return sorted(ways, key=lambda way: -way[0])
+                branches.append((bits.bit_count(), target, 1, False))
+        return sorted(branches, key=lambda branch: -branch[0])
 
     def _is_whole(self, expression: Expression) -> bool:
         return self._end is None and self._derivatives.pool.nullable[expression]
 
     def count(self, expression: Expression, most: int = ENDLESS) -> int:
-        """Number of strings, capped at ``most``; it may be too low.
+        """Number of strings, at most ``most``; a lower bound at limits.
 
         Raises as ``Derivatives.row``.
         """
@@ -89,11 +89,11 @@ class Counting:
             return int(most == 1 and self._derivatives.is_alive(expression))
         passed = []
         while not self._is_whole(expression) and expression not in self._exact:
-            ways = self._ways(expression)
-            if len(ways) != 1 or ways[0][0] != 1 or ways[0][3]:
+            branches = self._branches(expression)
+            if len(branches) != 1 or branches[0][0] != 1 or branches[0][3]:
                 break
             passed.append(expression)
-            expression = ways[0][1]
+            expression = branches[0][1]
         found = self._counted(expression, most)
         if found < most:
             self._exact.update(dict.fromkeys(passed, found))
@@ -118,7 +118,7 @@ class Counting:
 
     def _sum(self, expression: Expression, most: int) -> int:
         total = int(self._is_whole(expression))
-        for width, target, _, ends in self._ways(expression):
+        for width, target, _, ends in self._branches(expression):
             if total >= most:
                 break
             self._derivatives.spend(1)
@@ -130,10 +130,11 @@ class Counting:
         return total
 
     def longer(self, languages: Iterable[Expression], number: int) -> int:
-        """Maximum bytes by which the ``number`` shortest strings of a language (or all it has)
-        exceed the shortest one, each completed in the fewest bytes; the most of ``languages``.
+        """Maximum bytes by which one of the ``number`` shortest strings of a language, or of all
+        its strings, exceeds the shortest one; the maximum over ``languages``.
 
-        ``UNKNOWN_LENGTH`` where that is not found. Raises as ``Derivatives.row``.
+        Each is completed in the fewest bytes. ``UNKNOWN_LENGTH`` if that takes too many lengths.
+        Raises as ``Derivatives.row``.
         """
         longer = 0
         for expression in languages:
@@ -147,8 +148,8 @@ class Counting:
         return longer
 
     def within(self, expression: Expression, length: int, most: int) -> int:
-        """How many strings there are, at most ``most``, that can be completed in ``length`` bytes,
-        their own included."""
+        """Number of strings, at most ``most``, that are completed in ``length`` bytes, their own
+        included."""
         lengths = self._derivatives.length
         if lengths(expression) > length or most <= 0:
             return 0
@@ -162,7 +163,7 @@ class Counting:
         self._nested += 1
         try:
             total = int(self._is_whole(expression))
-            for width, target, size, ends in self._ways(expression):
+            for width, target, size, ends in self._branches(expression):
                 if total >= most:
                     break
                 self._derivatives.spend(1)
@@ -175,8 +176,7 @@ class Counting:
         return min(total, most)
 
     def strings(self, expression: Expression) -> Iterator[bytes]:
-        """The strings, those first that are completed in the fewest bytes. What was found is kept
-        for the next time."""
+        """The strings, in the order of the bytes in which they are completed. Cached."""
         if expression not in self._listed:
             if len(self._listed) >= _MOST_LISTED:
                 self._listed.clear()
@@ -195,16 +195,16 @@ class Counting:
 def _listing(
     derivatives: Derivatives, end: int | None, escaped: bool, expression: Expression
 ) -> Iterator[bytes]:
-    """``Counting.strings``; no method, as a cycle with the ``Counting`` would never be freed."""
+    """``Counting.strings``; not a method, to avoid a reference cycle."""
     lengths, row, nullable = derivatives.length, derivatives.live_row, derivatives.pool.nullable
     order, waiting = count(1), list[_Edge]()
 
     def go_on_from(here: Expression, text: bytes) -> None:
         if end is None and nullable[here]:
             heapq.heappush(waiting, (len(text), next(order), text, 0, here))
-        ways = row(here)
-        derivatives.spend(1 + len(ways))
-        for bits, target in ways:
+        classes = row(here)
+        derivatives.spend(1 + len(classes))
+        for bits, target in classes:
             bound = min(INFINITE, len(text) + 1 + lengths(target))
             heapq.heappush(waiting, (bound, next(order), text, bits, target))
 

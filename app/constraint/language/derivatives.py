@@ -2,13 +2,12 @@
 
 Lengths of plain expressions come from their parts, those of rules from a fixpoint, those of
 intersections and complements from an A* search over their derivatives. Whether an expression has
-any string at all is asked far more often and costs less: a search that goes straight for a state
-known to be alive.
+any string is needed far more often and costs less: a best-first search to a state known to be
+alive.
 
-Searches are bounded. While a program is compiled one that gives up is an error. Within an answer it
-is none: a length then is that of some string, and what is not found to have one has none. As each
-state that is alive was found to be by a string, and all states along that string are alive, there
-always is a way on.
+Searches are bounded. At the bound, compilation fails. Within an answer, the length is then that of
+some string, and a language without a known string counts as empty. Each live state was found by a
+string, and all states along that string are noted as alive, so an answer can always continue.
 """
 
 from __future__ import annotations
@@ -20,38 +19,38 @@ from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import UNBOUNDED, InTurns, Row, Rows, T, TooMuchWork, in_turns
-from app.constraint.language.widths import NOTHING_FITS, Fit, Weights, fit
+from app.constraint.language.widths import NOTHING_FITS, Fit, Widths, fit
 from app.core.errors import ConstraintTooComplex
 
 _MOST_IN_ANSWERS = 5_000
-"""States that a search visits within an answer."""
+"""Maximum states that a search visits within an answer."""
 
 _MOST_LEFT, _VISIT_BYTES = 32, 400
-"""Searches that are kept to be taken up again, and the memory of a state that one has visited."""
+"""Maximum interrupted searches that are kept, and their memory per visited state."""
 
 _BYTES_A_STEP = 128
-"""Bytes of repeated text that are written for one step of work: some texts have billions."""
+"""Bytes of repeated text written for one step of work; some texts have billions."""
 
 _MOST_TO_IMPROVE = 500
-"""States that are visited for a string that is shorter than a known one."""
+"""Maximum states visited to find a string that is shorter than a known one."""
 
 _WORK_OF_COMBINATION = 20
-"""Steps of work for each combination of alternatives whose length is new."""
+"""Steps of work for each combination of alternatives whose length is not cached."""
 
 _MOST_LOOKED_AT = 2_000
-"""Maximum parts of an expression that are examined to see that it needs no search."""
+"""Maximum parts of an expression examined to see that it needs no search."""
 _PLAINLY_ALIVE = {
     *(Kind.EMPTY, Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCATENATION, Kind.UNION),
     *(Kind.REPETITION, Kind.RULE, Kind.MARKED),
 }
-"""Forms that are alive where their parts are."""
+"""Forms that are alive if their parts are."""
 
 _PREFERRED = b"a0A _"
-"""Bytes a shortest completion is spelled with where several are as short."""
+"""Bytes preferred in shortest completions of equal length."""
 
 
 class _Search:
-    """A search over derivatives, which may be left and taken up again in the state it is in."""
+    """A search over derivatives that can be interrupted and resumed."""
 
     __slots__ = ("came", "cost", "frontier", "here", "pushed")
 
@@ -61,10 +60,10 @@ class _Search:
         self.cost = {start: 0}
         self.pushed = 0
         self.here: tuple[int, int, int, Expression] | None = None
-        """The state that is being expanded, until it is done."""
+        """The state that is being expanded."""
 
     def next(self) -> tuple[int, int, int, Expression] | None:
-        """The most promising state, or the one that is not done; None where all are."""
+        """The state that is being expanded, else the most promising one; None if there is none."""
         if self.here is None and self.frontier:
             self.here = heapq.heappop(self.frontier)
         return self.here
@@ -80,7 +79,7 @@ class Derivatives(Rows):
     def __init__(self, pool: ExpressionPool, max_search: int = 20_000) -> None:
         super().__init__(pool)
         self.max_search = max_search
-        self.weights = Weights(pool)
+        self.widths = Widths(pool)
         self._measured = False
         self._lengths: list[int | None] = _shared_lengths(pool)
         self._alive = bytearray()
@@ -88,20 +87,19 @@ class Derivatives(Rows):
         self._dead: set[Expression] = set()
         """Expressions found to have no string."""
         self._pruned: set[Expression] = set()
-        """Expressions whose row has no dead derivative left."""
-        self._next: dict[Expression, tuple[int, Expression]] = {}
-        """First byte of a shortest string of an intersection or complement, and what follows."""
-        self._ways: dict[Expression, tuple[int, Expression]] = {}
-        """First byte of some string of an expression, and what follows."""
-        self._led: set[Expression] = set()
-        """Expressions for which ``lead_along`` has noted a complete string."""
+        """Expressions without dead derivatives in their cached row."""
+        self._nearest_steps: dict[Expression, tuple[int, Expression]] = {}
+        """First byte of a shortest string of an intersection or complement, and its derivative."""
+        self._steps: dict[Expression, tuple[int, Expression]] = {}
+        """First byte of some string of an expression, and its derivative."""
+        self._noted: set[Expression] = set()
+        """Expressions with a complete string from ``note_string``."""
         self._given_up: set[Expression] = set()
         """Expressions that may have strings, though none was found."""
         self._searches: dict[tuple[Expression, int], _Search] = {}
-        """Searches that took more work than a call was allowed, by where they start and how many
-        states they may visit (0: any string is sought)."""
+        """Interrupted searches by start and maximum states (0: searches for any string)."""
         self._visited = 0
-        """States that searches have visited."""
+        """Number of states visited by searches."""
 
     def __getstate__(self) -> dict[str, Any]:
         fresh: dict[str, Any] = {"_pruned": set(), "_searches": {}, "_visited": 0}
@@ -115,19 +113,20 @@ class Derivatives(Rows):
     @property
     def learned(self) -> int:
         """Counter of cached results and visited states."""
-        ways = len(self._next) + len(self._ways) + len(self._given_up) + self._visited
-        return len(self._rows) + len(self._dense) + len(self._pruned) + len(self.weights) + ways
+        steps = len(self._nearest_steps) + len(self._steps)
+        found = len(self._given_up) + len(self.widths) + self._visited
+        return len(self._rows) + len(self._dense) + len(self._pruned) + steps + found
 
     @property
     def nbytes(self) -> int:
-        known = len(self._pruned) + len(self._dead) + len(self._given_up) + len(self._led)
-        ways = len(self._next) + len(self._ways)
-        sizes = 9 * len(self._lengths) + 40 * known + 110 * ways + 140 * len(self.weights)
-        left = sum([len(search.came) for search in [*self._searches.values()]])
-        return super().nbytes + sizes + _VISIT_BYTES * left
+        known = len(self._pruned) + len(self._dead) + len(self._given_up) + len(self._noted)
+        steps = len(self._nearest_steps) + len(self._steps)
+        sizes = 9 * len(self._lengths) + 40 * known + 110 * steps + 140 * len(self.widths)
+        visited = sum([len(search.came) for search in [*self._searches.values()]])
+        return super().nbytes + sizes + _VISIT_BYTES * visited
 
     def live_row(self, expression: Expression) -> Row:
-        """``row`` without the derivatives from which no string can be finished. Memoised."""
+        """``row`` without empty derivatives. Memoised."""
         row = self.row(expression)
         if expression not in self._pruned:
             if not all(self.is_alive(target) for _, target in row):
@@ -137,11 +136,11 @@ class Derivatives(Rows):
         return row
 
     def has_live_row(self, expression: Expression) -> bool:
-        """Whether ``live_row`` was asked for it before."""
+        """Whether ``live_row`` of ``expression`` is cached."""
         return expression in self._pruned
 
     def derivative(self, expression: Expression, byte: int) -> Expression:
-        """What may follow ``byte``; the pool's ``empty`` if nothing can be finished from there."""
+        """The derivative by ``byte``; ``pool.empty`` if it has no string."""
         self.spend(2)
         target = self.derivative_of(expression, byte)
         return target if self.is_alive(target) else self.pool.empty
@@ -162,7 +161,7 @@ class Derivatives(Rows):
         return alive
 
     def _note_dead(self, expression: Expression) -> None:
-        """Note ``expression`` and its tails, up to the dead part: derivatives keep tails."""
+        """Note ``expression`` and its tails up to the dead part; derivatives have these tails."""
         kinds, operands = self.pool.kinds, self.pool.operands
         self._dead.add(expression)
         while kinds[expression] == Kind.CONCATENATION and self.is_alive(operands[expression][0]):
@@ -215,7 +214,7 @@ class Derivatives(Rows):
     def measure(self) -> None:
         """Compute the lengths of all rules: the least fixpoint, from the shortest bodies upwards.
 
-        Cost: about the number of nodes, where few rules have several ways of being shortest.
+        Cost: about the number of nodes, if the lengths of few rules change more than once.
         """
         pool = self.pool
         rules = [rule for rule in pool.index[Kind.RULE].values() if rule >= pool.num_shared]
@@ -240,7 +239,7 @@ class Derivatives(Rows):
                     heapq.heappush(shortened, whole)
 
     def _is_one_byte(self, body: Expression) -> bool:
-        """Whether a rule's shortest string plainly is one byte, as for any JSON value."""
+        """Whether a rule's shortest string plainly has one byte, as for any JSON value."""
         kinds, operands = self.pool.kinds, self.pool.operands
         if kinds[body] != Kind.UNION or self.pool.nullable[body]:
             return False
@@ -251,7 +250,7 @@ class Derivatives(Rows):
         )
 
     def _measure_parts(self, plain: Iterable[Expression]) -> None:
-        """Note the lengths of all expressions; rules have none yet, ``plain`` ones a byte."""
+        """Note the lengths of all expressions: 1 for ``plain`` rules, none yet for other rules."""
         pool = self.pool
         kinds, operands, nullable = pool.kinds, pool.operands, pool.nullable
         lengths: list[Any] = _shared_lengths(pool)
@@ -260,9 +259,9 @@ class Derivatives(Rows):
         self._lengths = lengths
         for rule in plain:
             lengths[rule] = 1
-        for expression in range(known, len(pool)):  # operands come before what they are part of
+        for expression in range(known, len(pool)):  # parts precede the expressions with them
             if lengths[expression] is not None:
-                continue  # a search has come by
+                continue  # noted by a search
             kind = kinds[expression]
             if nullable[expression]:
                 lengths[expression] = 0
@@ -277,7 +276,7 @@ class Derivatives(Rows):
                 lengths[expression] = self._length(expression)
 
     def _wholes(self) -> dict[Expression, list[Expression]]:
-        """The rules of each body, and what each expression that refers to rules is part of."""
+        """For each body its rules, and for each expression with rules the expressions it is in."""
         pool = self.pool
         wholes: dict[Expression, list[Expression]] = {}
         for expression in range(pool.num_shared, len(pool)):
@@ -293,7 +292,7 @@ class Derivatives(Rows):
         """A shortest string of the language, which must not be empty. Deterministic."""
         pool, parts = self.pool, []
         while not pool.nullable[expression]:
-            self._left -= 1  # who spends next sees whether that was too much
+            self._left -= 1  # the next ``spend`` checks the limit
             kind, operand = pool.kinds[expression], pool.operands[expression]
             if kind == Kind.CONCATENATION:
                 parts.append(self.shortest(operand[0]))
@@ -322,12 +321,12 @@ class Derivatives(Rows):
                 fitting = self._fit(expression)
                 if fitting is None or not fitting.is_shortest:
                     self.length(expression)
-                    way = self._next.get(expression)
-                    if way is None and fitting is None:
-                        way = self._ways[expression]
-                    if way is not None:
-                        parts.append(bytes([way[0]]))
-                        expression = way[1]
+                    step = self._nearest_steps.get(expression)
+                    if step is None and fitting is None:
+                        step = self._steps[expression]
+                    if step is not None:
+                        parts.append(bytes([step[0]]))
+                        expression = step[1]
                         continue
                 assert fitting is not None
                 assert fitting.text is not None
@@ -345,10 +344,10 @@ class Derivatives(Rows):
                 break
         return b"".join(parts)
 
-    def lead_along(self, expression: Expression, text: bytes) -> InTurns[None]:
+    def note_string(self, expression: Expression, text: bytes) -> InTurns[None]:
         """Note that all states along ``text``, a string of ``expression``, are alive.
 
-        Nothing is noted if that is plain, for ``expression`` or for its first part.
+        Nothing is noted if ``expression`` or its first part needs no search.
         """
         pool, position = self.pool, 0
         first = expression
@@ -359,7 +358,7 @@ class Derivatives(Rows):
         ):
             return
         passed: list[tuple[Expression, int]] = []
-        while position < len(text) and expression not in self._led:
+        while position < len(text) and expression not in self._noted:
             head, after = expression, pool.epsilon
             size = 1
             if pool.kinds[expression] == Kind.CONCATENATION:
@@ -373,9 +372,9 @@ class Derivatives(Rows):
         self._alive.extend(bytes(len(pool) - min(len(self._alive), len(pool))))
         for before, byte in reversed(passed):
             if not self._is_plainly_alive(before):
-                self._ways[before] = byte, expression
+                self._steps[before] = byte, expression
             self._alive[before] = 1  # always: expressions with this tail then need not examine it
-            self._led.add(before)
+            self._noted.add(before)
             expression = before
 
     def _needs_no_search(self, expression: Expression) -> bool:
@@ -384,7 +383,7 @@ class Derivatives(Rows):
         waiting = [expression]
         while waiting and len(seen) <= _MOST_LOOKED_AT:
             here = waiting.pop()
-            self._left -= 1  # who spends next sees whether that was too much
+            self._left -= 1  # the next ``spend`` checks the limit
             if pool.kinds[here] not in _PLAINLY_ALIVE and here != pool.everything:
                 return False
             new = set(pool.parts(here)) - seen
@@ -393,7 +392,7 @@ class Derivatives(Rows):
         return not waiting
 
     def _shortest_piece(self, hole: Expression) -> bytes:
-        """A shortest string of a hole that no document fills."""
+        """A shortest string of a hole that is not filled."""
         return self.shortest(self.pool.operands[hole][1])
 
     def _known_length(self, expression: Expression) -> int | None:
@@ -449,7 +448,7 @@ class Derivatives(Rows):
         return self._searched(expression, _MOST_TO_IMPROVE, shorter)
 
     def _nearest_drawn(self, expression: Expression) -> tuple[int, bytes, Expression]:
-        """The length of a drawn expression, the text that is on the way, and what follows it."""
+        """The length of a drawn expression, the text on its shortest string, and the rest."""
         start, texts = self.pool.operands[expression]
         found = []
         for text in texts:
@@ -460,7 +459,7 @@ class Derivatives(Rows):
         return min(found)
 
     def _fit(self, expression: Expression) -> Fit | None:
-        """``fit`` of a pattern within a number of characters; None for other forms, too."""
+        """``fit`` of a pattern with bounds on its characters; None for other forms."""
         counted = self.pool.counted(expression)
         if counted is None:
             return None
@@ -477,15 +476,15 @@ class Derivatives(Rows):
         try:
             return find(start, search)
         except TooMuchWork:
-            if len(self._searches) >= _MOST_LEFT:  # the oldest may be of an answer that has ended
+            if len(self._searches) >= _MOST_LEFT:  # drop the oldest; its answer may have ended
                 del self._searches[next(iter(self._searches))]
             self._searches[start, most] = search
             raise
 
     def _find_any(self, start: Expression, search: _Search) -> bool:
-        """Whether a string can be finished: best first, to the first state known to be alive.
+        """Whether there is a string: best-first search to a state known to be alive.
 
-        Notes what it learns: all on the way are alive, or all that was visited is dead.
+        Notes that all states on the path are alive, or that all visited states are dead.
         """
         came = search.came
         while (entry := search.next()) is not None:
@@ -525,17 +524,17 @@ class Derivatives(Rows):
     def _note_alive(
         self, start: Expression, end: Expression, came: dict[Expression, tuple[Expression, ByteSet]]
     ) -> None:
-        """All on the way to ``end``, which is alive, are alive."""
+        """Note that all states on the path to ``end``, which is alive, are alive."""
         self._alive.extend(bytes(len(self.pool) - min(len(self._alive), len(self.pool))))
         self._alive[end] = 1
         while end != start:
             before, bits = came[end]
             self._alive[before] = 1
-            self._ways[before] = preferred_byte(bits), end
+            self._steps[before] = preferred_byte(bits), end
             end = before
 
     def _is_plainly_alive(self, expression: Expression) -> bool:
-        """Whether it is known, or known of its parts, that ``expression`` has a string."""
+        """Whether ``expression`` is known to have a string, by itself or by its parts."""
         pool = self.pool
         while pool.kinds[expression] == Kind.CONCATENATION:
             if expression < len(self._alive) and self._alive[expression]:
@@ -560,13 +559,12 @@ class Derivatives(Rows):
     def _find_nearest(
         self, start: Expression, search: _Search, known_one: int | None = None
     ) -> int:
-        """A* over derivatives to the nearest nullable one; records what it learns on the way.
+        """A* over derivatives to the nearest nullable one; notes the lengths it finds.
 
-        ``known_one``: the length of a string that is known.
+        ``known_one``: the length of a known string.
 
-        Among states as promising the deepest comes first, so that a long string of which the
-        length is plain is found at once. A state of known length ends the search: its bound is
-        exact.
+        Ties go to the deepest state, so that a long string of plain length is found at once. A
+        state of known length ends the search, as its bound is exact.
         """
         cost, came = search.cost, search.came
         while (entry := search.next()) is not None:
@@ -583,7 +581,7 @@ class Derivatives(Rows):
                     before, bits = came[end]
                     length += 1
                     self._set_length(before, length)
-                    self._next[before] = (preferred_byte(bits), end)
+                    self._nearest_steps[before] = (preferred_byte(bits), end)
                     end = before
                 return depth + known
             if len(cost) > (self.max_search if known_one is None else _MOST_TO_IMPROVE):
@@ -606,17 +604,17 @@ class Derivatives(Rows):
         return INFINITE
 
     def _some_length(self, start: Expression) -> int:
-        """The length of the string by which ``start`` is found to be alive."""
+        """The length of the string by which ``start`` was found to be alive."""
         if not self.is_alive(start):
             return INFINITE
         length = 0
-        while start in self._ways:
-            start = self._ways[start][1]
+        while start in self._steps:
+            start = self._steps[start][1]
             length += 1
         return min(INFINITE, length + self.length(start))
 
     def _bound(self, expression: Expression) -> int:
-        """A lower bound of the length, without a search: the A* heuristic. Notes exact ones."""
+        """A lower bound of the length without a search, the A* heuristic. Notes exact lengths."""
         known = self._known_length(expression)
         if known is not None:
             return known
@@ -657,8 +655,8 @@ class Derivatives(Rows):
         return bound
 
     def _along(self, concatenation: Expression, of: Callable[[Expression], int]) -> int:
-        """The sum ``of`` the parts, ``length`` or ``_bound``, from the last to the first, as they
-        may be many. Notes what is exact."""
+        """The sum of ``of`` (``length`` or ``_bound``) over the parts, without recursion, as they
+        may be many. Notes exact lengths."""
         pool, chain = self.pool, [concatenation]
         end = pool.operands[concatenation][1]
         while pool.kinds[end] == Kind.CONCATENATION and not self._is_exact(end):
@@ -675,12 +673,12 @@ class Derivatives(Rows):
         return total
 
     def _is_exact(self, expression: Expression) -> bool:
-        """Whether the bound of an expression is known to be its length."""
+        """Whether the length of an expression is known."""
         return self.pool.nullable[expression] or self._known_length(expression) is not None
 
 
 def measured(pool: ExpressionPool, work: int = UNBOUNDED) -> Derivatives:
-    """The derivatives of a pool of which all rules are defined, in ``work`` steps from here on."""
+    """The measured derivatives of a pool with all rules defined; ``work``: limit from here on."""
     derivatives = Derivatives(pool)
     derivatives.allow(work)
     derivatives.measure()
@@ -688,18 +686,18 @@ def measured(pool: ExpressionPool, work: int = UNBOUNDED) -> Derivatives:
 
 
 def _shared_lengths(pool: ExpressionPool) -> list[int | None]:
-    """The lengths of what ``pool`` has from its base."""
+    """The lengths of the expressions of the base of ``pool``."""
     return _lengths_of(pool.base).copy() if pool.base else []
 
 
 @cache
 def _lengths_of(base: ExpressionPool) -> list[int | None]:
-    """The lengths of all of a pool that does not change. Not to be changed."""
+    """The lengths of all expressions of a pool that does not change. Read only."""
     return measured(base)._lengths
 
 
 def preferred_byte(bits: ByteSet) -> int:
-    """The byte of a set that a shortest completion is spelled with."""
+    """The byte of a set that shortest completions use."""
     for byte in _PREFERRED:
         if bits >> byte & 1:
             return byte

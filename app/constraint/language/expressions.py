@@ -3,13 +3,10 @@
 An expression is an integer into its ``ExpressionPool``; building the same expression twice gives
 the same integer, so a set of expressions is finite where the language is regular, and an
 expression can stand for a state of the automaton (Brzozowski 1964; Owens, Reppy and Turon,
-"Regular-expression derivatives re-examined", 2009). ``derivatives`` takes them apart again.
+"Regular-expression derivatives re-examined", 2009).
 
-The forms are: the empty language, the empty string, one byte of a set, a literal, concatenation,
-union, intersection, complement, bounded repetition, different items of a finite set, reference
-to a named rule, and any of these with a mark. Rules make recursive schemas possible without a depth
-limit; they may not stand inside an intersection or a complement, where emptiness would be
-undecidable.
+The forms are those of ``Kind``. Rules make recursive schemas possible without a depth limit; they
+may not stand inside an intersection or a complement, where emptiness would be undecidable.
 """
 
 from __future__ import annotations
@@ -54,22 +51,22 @@ __all__ = [
 ]
 
 _MANY_MEMBERS = 16
-"""A union of more has its literals sorted by first byte."""
+"""The literals of a larger union are grouped by first byte."""
 _MOST_NESTED = 64
 """Maximum nesting of common beginnings of literals that are factored out."""
 _MOST_FACTORED = 8
 """Maximum nesting of shared heads that are factored out; a character of UTF-8 needs three."""
 
 _FIRST = len(Nodes())
-"""Expressions that every pool has from the start."""
+"""Number of expressions that every pool begins with."""
 
 _CONCATENATIONS = {Kind.CONCATENATION}
 
-_KEPT = (
+KEPT = (
     "landmarks", "exact_choices", "exact_lists", "pointers", "has_free_names",
     "notations", "items_are_needed", "items_vary", "longer_items", "needed_names",
 )  # fmt: skip
-"""Attributes of a pool, beside its expressions, that a copy keeps."""
+"""Attributes of a pool that copies keep, beside its expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +76,13 @@ class Counted:
     pattern: Expression
     round: Expression
     letters: bytes
-    """The bytes that are a round each."""
+    """The bytes that are a round by themselves."""
     low: int
     high: int | None
 
 
 class ExpressionPool(Nodes):
-    """Builds and owns expressions; picklable, so that a worker process can send one back."""
+    """Builds and owns expressions; picklable, for worker processes."""
 
     def __init__(self, max_nodes: int = 2_000_000) -> None:
         super().__init__(max_nodes)
@@ -95,14 +92,14 @@ class ExpressionPool(Nodes):
         self._counted: dict[Expression, Counted | None] = {}
         self._inclusion = Inclusion(self)
         self.nearest: dict[Cases, int] = {}
-        """Lengths of shortest strings of parts by choices."""
+        """Lengths of shortest strings of ``Cases``."""
         self._factoring = 0
         """Current nesting of shared heads that are being factored out."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the expressions of ``base``, which the reading process has, too.
+        """Pickle without the expressions of ``base``, which the other process has as well.
 
-        The index comes along: reading it takes less time than building it again.
+        The index is pickled, as reading it takes less time than building it again.
         """
         first, rules = self.num_shared, len(self.base.bodies) if self.base else 0
         added = (
@@ -113,16 +110,16 @@ class ExpressionPool(Nodes):
             self.bodies[rules:],
             [{o: number for o, number in index.items() if number >= first} for index in self.index],
         )
-        names = {name: vars(self)[name] for name in _KEPT}
+        names = {name: vars(self)[name] for name in KEPT}
         return _restored, (self.base, self.max_nodes, added, names)
 
     @property
     def num_shared(self) -> int:
-        """Number of expressions that its ``base``, or else any pool, begins with."""
+        """Number of expressions shared with ``base``, or with any pool if there is none."""
         return len(self.base) if self.base else _FIRST
 
     def extended(self, max_nodes: int) -> ExpressionPool:
-        """A pool that begins with these expressions. This one must not change any more."""
+        """A pool that begins with these expressions; this one must not change afterwards."""
         other = self.copy(max_nodes)
         other.base = self
         return other
@@ -134,7 +131,7 @@ class ExpressionPool(Nodes):
         other.kinds[:], other.operands[:] = self.kinds, self.operands
         other.nullable[:], other.regular[:] = self.nullable, self.regular
         other.bodies[:] = self.bodies
-        for name in _KEPT:
+        for name in KEPT:
             setattr(other, name, copy(vars(self)[name]))
         other.index = [index.copy() for index in self.index]
         return other
@@ -146,16 +143,16 @@ class ExpressionPool(Nodes):
 
     @property
     def num_notes(self) -> int:
-        """How many intersections and parts of repetitions are remembered; any thread may ask."""
+        """Number of cached results. Any thread may read it."""
         return (
             len(self._inclusion) + len(self._intersections) + len(self._counted) + len(self.nearest)
         )
 
-    def union(self, members: Iterable[Expression]) -> Expression:
-        """Any of ``members``. Single bytes among them become one byte set."""
-        return self._union(members, 0)
+    def union(self, members: Iterable[Expression], *, nesting: int = 0) -> Expression:
+        """Any of ``members``. Single bytes among them become one byte set.
 
-    def _union(self, members: Iterable[Expression], nesting: int) -> Expression:
+        ``nesting``: number of common beginnings that were factored out around it.
+        """
         kinds, operands = self.kinds, self.operands
         flat: set[Expression] = set()
         single_bytes: ByteSet = 0
@@ -178,7 +175,7 @@ class ExpressionPool(Nodes):
             return flat.pop() if flat else self.empty
         occurring = {kinds[member] for member in flat}
         if Kind.REPETITION in occurring:
-            # Members that lie within a free repetition among them add nothing.
+            # Members within an unbounded repetition among them add nothing.
             for star in [member for member in flat if self._inclusion.letters(member)]:
                 flat = {m for m in flat if m == star or not self._inclusion.is_within(m, star)}
         elif occurring == _CONCATENATIONS and self._factoring < _MOST_FACTORED:
@@ -204,9 +201,9 @@ class ExpressionPool(Nodes):
         return None if heads or self.kinds[repeated] != Kind.BYTES else head
 
     def _by_first_byte(self, members: set[Expression], nesting: int) -> set[Expression]:
-        """The same union, with the beginnings that literals share taken out in front of them.
+        """The same union, with common beginnings of literals factored out.
 
-        A derivative then costs the branches at one place, and not every member.
+        A derivative then costs the branches at one position instead of all members.
         """
         groups: dict[int, list[tuple[bytes, Expression]]] = {}
         result = set()
@@ -222,21 +219,21 @@ class ExpressionPool(Nodes):
             texts = [text for text, _ in group]
             shared = _common_length(min(texts), max(texts))
             rest = [self.after_text(text[shared:], tail) for text, tail in group if text[shared:]]
-            after = self._union(rest, nesting + 1)
-            # What follows a literal that is used up is not looked into: that could go on for ever.
+            after = self.union(rest, nesting=nesting + 1)
+            # Not factored after the end of a literal, which could recur for ever.
             if used_up := [tail for text, tail in group if len(text) == shared]:
-                after = self._union([after, *used_up], _MOST_NESTED)
+                after = self.union([after, *used_up], nesting=_MOST_NESTED)
             result.add(self.concatenate(self.literal(texts[0][:shared]), after))
         return result
 
     def one_of(self, texts: Iterable[bytes]) -> Expression:
         """Exactly one of ``texts``, as a tree of their common beginnings.
 
-        A derivative costs the branches at one place; that of a union of literals costs all texts.
+        A derivative costs the branches at one position, that of a union of literals all texts.
         """
         ordered = sorted(set(texts))
         open_nodes: list[tuple[int, list[Expression]]] = [(0, [])]
-        """The way to the current text: bytes before a node, and what may follow there."""
+        """The path to the current text: bytes before a node, and the options after it."""
         for text, following in zip(ordered, [*ordered[1:], b""], strict=False):
             shared, end, rest = _common_length(text, following), len(text), self.epsilon
             while True:
@@ -251,7 +248,7 @@ class ExpressionPool(Nodes):
         return self._branching(open_nodes[0][1])
 
     def _branching(self, options: list[Expression]) -> Expression:
-        """The union of texts and what follows them, of which no two begin with the same byte."""
+        """The union of ``options``, no two of which begin with the same byte."""
         kinds, operands = self.kinds, self.operands
         single_bytes: ByteSet = 0
         longer = []
@@ -276,7 +273,7 @@ class ExpressionPool(Nodes):
         return self.union((self.epsilon, expression))
 
     def intersect(self, members: Iterable[Expression]) -> Expression:
-        """What all ``members`` have in common. None of them may contain a rule."""
+        """The intersection of ``members``, which may not contain rules."""
         flat: set[Expression] = set()
         common: ByteSet | None = None
         for member in members:
@@ -307,7 +304,7 @@ class ExpressionPool(Nodes):
         return known
 
     def _intersect(self, members: set[Expression]) -> Expression:
-        """What two or more members have in common."""
+        """The intersection of two or more members."""
         excluded = {self.operands[m] for m in members if self.kinds[m] == Kind.COMPLEMENT}
         wanted = {m for m in members if self.kinds[m] != Kind.COMPLEMENT}
         if self._inclusion.contradict(wanted, excluded):
@@ -325,10 +322,10 @@ class ExpressionPool(Nodes):
         return self._associative(Kind.INTERSECTION, members, self.everything)
 
     def _factored(self, wanted: set[Expression], excluded: set[Expression]) -> Expression | None:
-        """An intersection of which all members begin with one byte of a set: that, and the rest.
+        """The intersection of members that all begin with a byte of a set; None for other forms.
 
-        So the inside of a character in UTF-8 is one state, whatever is intersected around it.
-        None where the members are of other forms.
+        The byte is factored out, so the inside of a character in UTF-8 is one state, whatever is
+        intersected around it.
         """
         head = self._shared_head((*wanted, *excluded)) if wanted else None
         if head is not None:
@@ -353,7 +350,7 @@ class ExpressionPool(Nodes):
         return self.concatenate(self.byte(common), self.intersect(rests))
 
     def _first_bytes(self, expression: Expression) -> ByteSet | None:
-        """The set that a concatenation begins with one byte of, if it does."""
+        """The set whose bytes begin a concatenation; None if it begins otherwise."""
         if self.kinds[expression] != Kind.CONCATENATION:
             return None
         head = self.operands[expression][0]
@@ -386,7 +383,7 @@ class ExpressionPool(Nodes):
         return found
 
     def _rounds(self, expression: Expression) -> tuple[Expression, int, int | None] | None:
-        """What a repetition repeats, and how often; also where anything may follow it."""
+        """A repetition's operand, also if anything may follow it; None for other forms."""
         if self.kinds[expression] == Kind.CONCATENATION:
             head, tail = self.operands[expression]
             if tail != self.everything or self.kinds[head] != Kind.REPETITION:
@@ -427,7 +424,7 @@ class ExpressionPool(Nodes):
         return self.repeat(expression, max(low - 1, 0), None if high is None else high - 1)
 
     def remainder(self, rest: Remainder) -> Expression:
-        """The digits that end a multiple, or a non-multiple; expanded as an answer goes along."""
+        """The digits that end a multiple, or a non-multiple; expanded along an answer."""
         known = self.index[Kind.REMAINDER].get(rest)
         if known is not None:
             return known
@@ -440,8 +437,8 @@ class ExpressionPool(Nodes):
     ) -> Expression:
         """``low`` to ``high`` of ``items``, one or more, each at most once, in any order.
 
-        ``between`` stands between two of them. What is left of the items is worked out as far as
-        an answer goes (``expand``), so the number of their subsets does not matter.
+        ``between`` stands between two of them. The remaining items are computed along an answer
+        (``expand``), so the number of subsets does not matter.
         """
         high = min(high, len(items))
         if high < max(low, 1):
@@ -459,7 +456,7 @@ class ExpressionPool(Nodes):
         if not open_parts:
             return self.concatenate(*[table[0] for table in tables])
         first, last = open_parts[0], open_parts[-1] + 1
-        found = found.about(first, last)
+        found = found.section(first, last)
         nullable = all(any(self.nullable[entry] for entry in table) for table in found.parts)
         if nullable:
             lengths = found.mapped(lambda e: INFINITE if e == self.empty else 1 - self.nullable[e])
@@ -481,7 +478,7 @@ class ExpressionPool(Nodes):
         return self.union(options)
 
     def behind_first(self, cases: Cases) -> Expression:
-        """What follows the first part where that may be empty."""
+        """The rest after the first part if that is empty."""
         met = [bits for bits, entry in enumerate(cases.parts[0]) if self.nullable[entry]]
         most = [bits for bits in met if not any(bits | more == more != bits for more in met)]
         options = cases.split()
@@ -522,7 +519,7 @@ def _restored(
 
 
 def _common_length(left: bytes, right: bytes) -> int:
-    """How many bytes ``left`` and ``right`` begin with alike."""
+    """Length of the common prefix."""
     size = min(len(left), len(right))
     if left[:size] == right[:size]:
         return size

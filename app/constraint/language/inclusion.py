@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.constraint.language.nodes import ByteSet, Expression, Kind, Nodes
 
 Spellings = tuple[tuple[ByteSet, ...], ...]
-"""Sequences of byte sets, any of which a string may be."""
+"""Alternative sequences of byte sets."""
 
 _LONGEST_CHARACTER = 12
 """Bytes of the longest character, in JSON's escapes."""
@@ -15,8 +15,8 @@ _MOST_SPELLINGS = 1_000
 class Inclusion:
     """Tests inclusion in unbounded repetitions, such as any text of a string. Memoised.
 
-    Refers to the lists of the pool and not to the pool, which refers to this: what is compiled
-    holds no cycles, and is freed without the garbage collector.
+    Refers to the lists of the pool and not to the pool, which refers to this object: programs have
+    no reference cycles and are freed without the garbage collector.
     """
 
     def __init__(self, pool: Nodes) -> None:
@@ -29,7 +29,7 @@ class Inclusion:
         return len(self._known) + len(self._spelled)
 
     def letters(self, star: Expression) -> ByteSet:
-        """The bytes that a repetition without bounds repeats; 0 where it is none."""
+        """The single bytes that an unbounded repetition repeats; 0 for other forms."""
         if self._kinds[star] != Kind.REPETITION or self._operands[star][1:] != (0, None):
             return 0
         inner = self._operands[star][0]
@@ -41,10 +41,10 @@ class Inclusion:
         return int(self._operands[next(parts, self._epsilon)] or 0)
 
     def is_within(self, expression: Expression, star: Expression) -> bool:
-        """Whether surely every string of the language is one of a free repetition.
+        """Whether surely every string of ``expression`` is in the unbounded repetition ``star``.
 
-        Recognises what is made of its letters, of what it repeats, and of parts of that, such as
-        characters in UTF-8; answers False for the rest.
+        Recognises expressions made of its letters, of the repeated part, and of parts of that, such
+        as characters in UTF-8; returns False for others.
         """
         known = self._known.get((expression, star))
         if known is None:
@@ -74,7 +74,7 @@ class Inclusion:
         return kind == Kind.REPETITION and self.is_within(operand[0], star)
 
     def _are_some_of(self, some: Expression, all_: Expression) -> bool:
-        """Whether each of a few spellings is within one of another language's."""
+        """Whether each of the few spellings of ``some`` is within one of ``all_``."""
         spellings, others = self.spellings(some), self.spellings(all_)
         if spellings is None or others is None or some == self._epsilon:
             return False
@@ -121,7 +121,7 @@ class Inclusion:
         return sequences if len(sequences[0]) <= 2 * _LONGEST_CHARACTER else None
 
     def contradict(self, wanted: set[Expression], excluded: set[Expression]) -> bool:
-        """Whether something wanted plainly lies within something excluded."""
+        """Whether a member of ``wanted`` plainly lies within one of ``excluded``."""
         if not wanted.isdisjoint(excluded):
             return True
         stars = [member for member in excluded if self.letters(member)]

@@ -1,4 +1,4 @@
-"""The nodes of expressions: what they are made of, each made once (hash consing).
+"""The nodes of expressions, each created once (hash consing).
 
 Bytes, literals, concatenations and rules, which need no algebra; ``expressions`` has the rest.
 """
@@ -28,7 +28,7 @@ LONGEST_LITERAL = 256
 
 
 class Kind:
-    """Form of an expression; ``pool.operands[e]`` holds what the comment says.
+    """Form of an expression; the comment describes ``pool.operands[e]``.
 
     Plain numbers: a member of an ``Enum`` takes eight times as long to look up in Python 3.11.
     """
@@ -55,9 +55,9 @@ class Kind:
 class Mark:
     """The role of a marked expression.
 
-    A mark does not change the language: it tells what the text that is read there belongs to. The
-    first three are for items that must differ from one another. A mark below 0 is around a whole
-    text in which names differ, written in a notation of ``pool.notations``: -1 is the first.
+    A mark does not change the language: it identifies the item, value or text that is read there.
+    The first three are for items that must differ from one another. A mark below 0 encloses a
+    text in which names differ, in a notation of ``pool.notations``: -1 is the first.
     """
 
     LEVEL: Final = 0  # the inside of a container, its closing bracket included
@@ -79,7 +79,7 @@ class Notation:
 
 
 def mark_after(mark: int) -> int:
-    """The mark of what is left after a byte."""
+    """The mark of the rest after a byte."""
     return Mark.BEGUN if mark == Mark.ITEM else mark
 
 
@@ -107,10 +107,7 @@ def bytes_of(bits: ByteSet) -> list[int]:
 class Nodes:
     """Owns expressions, which are numbers into its lists.
 
-    The index is pickled, too: reading it takes less time than building it again.
-
-    ``max_nodes`` bounds what building *and* taking derivatives may create; passing it raises
-    ``ConstraintTooComplex``.
+    More than ``max_nodes``, derivatives included, raise ``ConstraintTooComplex``.
     """
 
     def __init__(self, max_nodes: int = 2_000_000) -> None:
@@ -122,12 +119,12 @@ class Nodes:
         """Whether no rule is referred to anywhere inside."""
         self.bodies: list[Expression | None] = []
         self.landmarks: dict[Hashable, Expression] = {}
-        """Expressions built with ``once``, by name: a string if it is looked up later, else the
-        values it was built from."""
+        """Expressions built with ``once``, by name: a string for later look-ups, else the arguments
+        of ``build``."""
         self.grammars: list[Expression] = []
-        """The texts of grammars, whose expressions may nest deeply and have many readings."""
+        """The texts of grammars, whose expressions may nest deeply and be ambiguous."""
         self.exact_choices: set[frozenset[bytes]] = set()
-        """Sets of values, each as it is written, for which a schema asks for exact choices."""
+        """Sets of values, as they are written, with exact choices."""
         self.exact_lists: set[frozenset[bytes]] = set()
         """Such sets for items of lists that contain each of them at most once."""
         self.has_free_names = False
@@ -137,14 +134,14 @@ class Nodes:
         self.named: dict[str, Expression] = {}
         """Parts of a composite, by their names in errors."""
         self.inexact: dict[Relaxation, None] = {}
-        """Keywords of schemas that validators read in different ways, and how they are read."""
+        """Keywords that validators interpret differently, with our interpretation."""
         self.items_are_needed = False
         """Whether some container must have an item of those that differ."""
         self.items_vary = False
-        """Whether what may follow such an item depends on which it is."""
+        """Whether the text after such an item depends on the item."""
         self.longer_items: dict[int, int] = {}
-        """By powers of ``COUNTED``: the most bytes by which an item exceeds the shortest one if so
-        many must not be repeated. Larger powers, or those with too much work, are left out."""
+        """By powers of ``COUNTED``: the maximum bytes by which an item exceeds the shortest one if
+        so many must not be repeated. Larger powers, and those with too much work, are left out."""
         self.needed_names: set[Expression] = set()
         """The names, with their quotes, of objects that need some names the schema leaves open."""
         self.pointers: dict[str, int] = {}
@@ -159,7 +156,7 @@ class Nodes:
         return len(self.kinds)
 
     def once(self, name: Hashable, build: Callable[[], Expression]) -> Expression:
-        """What ``build`` makes, called the first time that ``name`` is asked for."""
+        """The landmark ``name``, made by ``build`` on first use."""
         known = self.landmarks.get(name)
         if known is None:
             known = self.landmarks[name] = build()
@@ -264,8 +261,8 @@ class Nodes:
         return self.marked(expression, -1 - self.notations.index(notation))
 
     def drawn(self, expression: Expression, texts: Iterable[bytes]) -> Expression:
-        """The strings of ``expression`` that begin with one of ``texts``, all of which lead to
-        some. Made within an answer, where what may follow has marks."""
+        """The strings of ``expression`` that begin with one of ``texts``, each a prefix of some.
+        Created within answers; keeps the marks of ``expression``."""
         kept = tuple(sorted(set(texts)))
         if not kept:
             return self.empty
@@ -274,10 +271,8 @@ class Nodes:
         return self.node(Kind.DRAWN, (expression, kept), nullable=False, regular=False)
 
     def leading_repetition(self, expression: Expression) -> tuple[Expression, Expression] | None:
-        """The repetition that ``expression`` begins with, inside marks or not, and what follows.
-
-        The marks are around what follows. None where it begins with something else.
-        """
+        """The repetition that ``expression`` begins with, also inside marks, and its continuation,
+        which keeps the marks; None if it begins with another form."""
         kind, operand = self.kinds[expression], self.operands[expression]
         if kind == Kind.REPETITION:
             return expression, self.epsilon
@@ -290,7 +285,7 @@ class Nodes:
         return None
 
     def declare_rule(self, *, nullable: bool = False) -> Expression:
-        """A reference to a rule whose body comes later; ``nullable`` says if it has b""."""
+        """A reference to a rule that is defined later; ``nullable``: whether it contains b""."""
         self.bodies.append(None)
         return self.node(Kind.RULE, len(self.bodies) - 1, nullable=nullable, regular=False)
 
@@ -336,7 +331,7 @@ class Nodes:
         return self.node(Kind.HOLE, (hole, free), nullable=nullable, regular=regular)
 
     def node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
-        """The expression with this operand, which must be in the form that ``Kind`` asks for."""
+        """The expression with this operand, in the form that ``Kind`` describes."""
         found = self.index[kind].get(operand)
         return self._new(kind, operand, nullable, regular) if found is None else found
 
@@ -363,7 +358,7 @@ class Nodes:
         return tail if self.nullable[head] and self._absorbs(tail, head) else self._pair(head, tail)
 
     def _absorbs(self, tail: Expression, head: Expression) -> bool:
-        """Whether ``head``, which may be empty, plainly adds nothing in front of ``tail``."""
+        """Whether a nullable ``head`` plainly adds no strings before ``tail``."""
         return False
 
     def _pair(self, head: Expression, tail: Expression) -> Expression:

@@ -1,4 +1,4 @@
-"""Rests of decimals, behind given digits, that make them multiples, or non-multiples."""
+"""Rests of decimals that complete given digits to a multiple, or a non-multiple."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Remainder(NamedTuple):
     divisible: bool
     remainder: int
     least: int
-    """``AFTER_POINT``: right behind the point; ``IN_FRACTION``: behind a digit after it."""
+    """``AFTER_POINT``: directly after the point; ``IN_FRACTION``: after a digit of the fraction."""
     most: int
     left: int
 
@@ -31,18 +31,18 @@ class Remainder(NamedTuple):
         whole = self.remainder * 10**self.left % self.step == 0
         return self.least in (0, IN_FRACTION) and whole is self.divisible
 
-    def ways(self) -> list[tuple[int, Remainder]]:
+    def row(self) -> list[tuple[int, Remainder]]:
         """Each next byte, as a set of bytes, and the rest after it."""
         step, divisible, remainder, least, most, left = self
         after = (max(least - 1, 0), most - 1, left) if least >= 0 else (IN_FRACTION, 0, left - 1)
-        ways = []
+        row = []
         if most > 0 or (least < 0 and left > 0):
             for digit in range(10):
                 rest = (10 * remainder + digit) % step
-                ways.append((1 << 0x30 + digit, Remainder(step, divisible, rest, *after)))
+                row.append((1 << 0x30 + digit, Remainder(step, divisible, rest, *after)))
         if least == 0 and left > 0:
-            ways.append((POINT, Remainder(step, divisible, remainder, AFTER_POINT, 0, left)))
-        return ways
+            row.append((POINT, Remainder(step, divisible, remainder, AFTER_POINT, 0, left)))
+        return row
 
     def shortest(self) -> bytes | None:
         """The shortest rest, with the least digits; None if there is none."""

@@ -2,10 +2,9 @@
 
 A pruned pool has about half of the expressions that a front end builds.
 
-A byte counts as spelled if some token is that byte alone. So every string of the resulting language
-can be spelled from any position in it, whichever tokens came before, and masks, distances and
-forced paths need not know about missing bytes. A byte that only longer tokens contain does not
-count: after other tokens it may be impossible to spell.
+A byte is missing if no token is that byte alone, as a byte of longer tokens only may be impossible
+to spell after some tokens. So every string of the resulting language can be spelled from any
+position, and masks, distances and forced paths need not consider missing bytes.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.language.expressions import KEPT, ByteSet, Expression, ExpressionPool, Kind
 from app.constraint.language.nodes import byte_range, byte_set, bytes_of
 
 
 def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expression]:
     """A pool of only ``root`` and its parts, and ``root`` in it.
 
-    The base of the pool stays whole. Expressions keep their order, and landmarks their names where
-    these are texts and they are part of ``root``, or of the base.
+    The base of the pool stays complete. Expressions keep their order. Landmarks are kept if their
+    names are strings and they are part of ``root`` or of the base.
     """
     result = pool.base.extended(pool.max_nodes) if pool.base else ExpressionPool(pool.max_nodes)
     first = len(result)
@@ -29,7 +28,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     moved = [*range(first), *[-1] * (len(pool) - first)]
     for number, expression in enumerate(kept, first):
         moved[expression] = number
-    kinds, operands, rules = pool.kinds, pool.operands, pool.bodies
+    kinds, operands = pool.kinds, pool.operands
     result.kinds += [kinds[expression] for expression in kept]
     result.nullable += [pool.nullable[expression] for expression in kept]
     result.regular += [pool.regular[expression] for expression in kept]
@@ -39,35 +38,28 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
         if kind == Kind.CONCATENATION:
             operand = moved[operand[0]], moved[operand[1]]
         elif kind == Kind.RULE:
-            body = rules[operand]
-            assert body is not None, "a declared rule has no body"
             operand = len(result.bodies)
-            result.bodies.append(moved[body])
+            result.bodies.append(moved[pool.body(expression)])
         elif kind > Kind.CONCATENATION:
             operand = _moved(kind, operand, moved)
         add(operand)
         index[kind][operand] = number
+    for name in KEPT:
+        setattr(result, name, vars(pool)[name])
     result.landmarks = {
         name: moved[expression]
         for name, expression in pool.landmarks.items()
         if moved[expression] >= 0 and isinstance(name, str)
     }
-    result.exact_choices = pool.exact_choices
-    result.exact_lists = pool.exact_lists
-    result.has_free_names = pool.has_free_names
-    result.notations = pool.notations
-    result.items_are_needed = pool.items_are_needed
-    result.items_vary = pool.items_vary
     result.needed_names = {moved[expression] for expression in pool.needed_names}
     result.inexact = pool.inexact
-    result.pointers = pool.pointers
     return result, moved[root]
 
 
 def parts_of(
     pool: ExpressionPool, roots: Iterable[Expression], first: Expression
 ) -> list[Expression]:
-    """``roots`` and all that they are made of, in order, without those before ``first``."""
+    """``roots`` and all of their parts, in order, without those before ``first``."""
     kinds, operands = pool.kinds, pool.operands
     found = bytearray(len(pool))
     found[:first] = b"\1" * first
@@ -87,7 +79,7 @@ def parts_of(
 
 
 def _moved(kind: int, operand: Any, moved: list[Expression]) -> Any:
-    """The operand of an expression that is no rule, with the new numbers of its parts."""
+    """The operand of an expression other than a rule, with the new numbers of its parts."""
     if kind == Kind.UNION or kind == Kind.INTERSECTION:
         return tuple([moved[part] for part in operand])
     if kind == Kind.REPETITION:
@@ -116,10 +108,7 @@ def missing_bytes(tokens: Iterable[bytes | None]) -> ByteSet:
 
 
 def unspelled(text: bytes, missing: ByteSet) -> str:
-    """Why ``text``, which is UTF-8, cannot be written: its first character that has a missing byte.
-
-    "" where there is none.
-    """
+    """An error for the first character of ``text`` (UTF-8) with a missing byte; "" if none has."""
     for character in text.decode(errors="surrogatepass") if missing else "":
         if any(missing >> byte & 1 for byte in character.encode(errors="surrogatepass")):
             return f"the tokenizer cannot spell {character!r} (U+{ord(character):04X})"
@@ -127,10 +116,10 @@ def unspelled(text: bytes, missing: ByteSet) -> str:
 
 
 def spelled(pool: ExpressionPool, root: Expression, missing: ByteSet) -> Expression:
-    """The strings of ``root`` in which none of the ``missing`` bytes is.
+    """The strings of ``root`` without ``missing`` bytes.
 
-    Built from the same parts where these have no such byte: ``root`` itself if none has. Cost: a
-    pass or two over what it is made of.
+    Parts without such bytes are reused: ``root`` itself if it has none. Cost: a pass or two over
+    its parts.
     """
     if not missing:
         return root
@@ -139,7 +128,7 @@ def spelled(pool: ExpressionPool, root: Expression, missing: ByteSet) -> Express
     order = parts_of(pool, [root], 0)
     parts = {expression: pool.parts(expression) for expression in order}
     bounded = {expression for expression in order if kinds[expression] == Kind.RULE}
-    """Expressions without a complement inside, which show all of their bytes."""
+    """Expressions without a complement inside: their bytes are those of their parts."""
     for expression in order:
         if kinds[expression] != Kind.COMPLEMENT and bounded.issuperset(parts[expression]):
             bounded.add(expression)
@@ -149,7 +138,7 @@ def spelled(pool: ExpressionPool, root: Expression, missing: ByteSet) -> Express
             parts[expression] = ()
     changed: set[Expression] = set()
     size = -1
-    while len(changed) > size:  # again for what refers to a rule further on
+    while len(changed) > size:  # repeated for references to later rules
         size = len(changed)
         for expression in order:
             kind = kinds[expression]

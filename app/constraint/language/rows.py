@@ -1,7 +1,8 @@
 """Rows: all derivatives of a byte expression at once, memoised, with a bound on work.
 
-The derivative of a language by a byte b holds what may follow b (Brzozowski 1964). A row gives all
-of them as a partition of the bytes into classes (Owens, Reppy and Turon 2009, section 4.2).
+The derivative of a language by a byte b has the rests of its strings after b (Brzozowski 1964). A
+row gives all derivatives as a partition of the bytes into classes (Owens, Reppy and Turon 2009,
+section 4.2).
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ Row = list[tuple[ByteSet, Expression]]
 UNBOUNDED = 1 << 62
 
 _MANY_CLASSES = 24
-"""Classes in the rows of an intersection from which on single bytes are looked at instead."""
+"""Classes in the rows of an intersection above which it is computed byte by byte."""
 
 _MANY_MEMBERS = 16
-"""Members of a union from which on it is remembered what follows each of them."""
+"""Members of a union from which on the derivative of each of them is cached."""
 _MOST_AFTER = 1 << 16
 
 _DENSE_WORK = 60
-"""Steps that looking at all bytes takes."""
+"""Steps of work to examine all bytes."""
 
 _WORK_OF_PART = 2
 """Steps of work for each part of ``Cases`` and class of bytes."""
 
 _BUILDING_WORK = 4
-"""Steps of work for each new expression that a union or intersection creates."""
+"""Steps of work for each new expression of a union or intersection."""
 
 
 class TooMuchWork(ConstraintTooComplex):
-    """A call did as much work as it was allowed; what it computed is kept."""
+    """A call reached its limit of work; its results so far are cached."""
 
 
 T = TypeVar("T")
 InTurns = Generator[TooMuchWork, None, T]
-"""Resumable work: it yields ``TooMuchWork`` at the limit of a call, and goes on in a later one."""
+"""Resumable work: it yields ``TooMuchWork`` at the limit of a call and continues in a later one."""
 
 
 def at_once(work: InTurns[T]) -> T:
@@ -74,9 +75,9 @@ def in_turns(call: Callable[[], T]) -> InTurns[T]:
 class Rows:
     """Rows over one pool, memoised. Picklable together with the pool, without the rows.
 
-    Work is counted in classes and members looked at, each a microsecond or so: the same input
-    costs the same work on every machine. ``allow`` bounds it; passing the bound raises
-    ``TooMuchWork``, keeps what was computed, and leaves everything usable.
+    Work is counted in classes and members examined, about a microsecond each, so the same input
+    costs the same work on every machine. ``allow`` bounds it. Beyond the bound ``TooMuchWork`` is
+    raised; results so far stay cached, and everything stays usable.
     """
 
     def __init__(self, pool: ExpressionPool) -> None:
@@ -86,13 +87,13 @@ class Rows:
         """Rows of members of intersections, byte by byte."""
         self._open: set[Expression] = set()
         self._joined: dict[tuple[Expression, Expression], Expression] = {}
-        """Concatenations, by their two parts, of which the first is one itself."""
+        """Concatenations by their two parts, of which the first is a concatenation."""
         self._united: dict[tuple[Expression, ...], Expression] = {}
-        """Unions, by their members as they come."""
+        """Unions by their members, in the given order."""
         self._met: dict[tuple[Expression, ...], Expression] = {}
         """Intersections in the same way."""
         self._after: dict[tuple[Expression, int], Expression] = {}
-        """What follows a byte in a member of a union of many."""
+        """Derivatives of members of large unions."""
         self._allowed = UNBOUNDED
         self._left = UNBOUNDED
 
@@ -102,7 +103,7 @@ class Rows:
         return {**vars(self), **fresh, "_allowed": UNBOUNDED, "_left": UNBOUNDED}
 
     def allow(self, work: int) -> None:
-        """Bound the work from here on, until the next call."""
+        """Bound the work until the next call of ``allow``."""
         self._allowed = self._left = work
 
     @property
@@ -126,13 +127,13 @@ class Rows:
         return found
 
     def spend(self, work: int) -> None:
-        """Count ``work``. Raises ``TooMuchWork`` where no more is allowed."""
+        """Count ``work``. Raises ``TooMuchWork`` above the limit."""
         self._left -= work
         if self._left < 0:
             raise TooMuchWork(f"more than {self._allowed} steps of work at once")
 
     def intersect(self, members: Sequence[Expression]) -> Expression:
-        """``pool.intersect``, counted: what is known already costs next to nothing."""
+        """``pool.intersect``, cached and with its work counted."""
         key = tuple(members)
         result = self._met.get(key)
         before = len(self.pool)
@@ -142,7 +143,7 @@ class Rows:
         return result
 
     def unite(self, members: Sequence[Expression]) -> Expression:
-        """``pool.union``, counted in the same way."""
+        """``pool.union`` in the same way."""
         key = tuple(members)
         result = self._united.get(key)
         before = len(self.pool)
@@ -152,7 +153,7 @@ class Rows:
         return result
 
     def join(self, head: Expression, tail: Expression) -> Expression:
-        """``pool.concatenate``; what takes a loop is remembered."""
+        """``pool.concatenate``, cached if ``head`` is a concatenation."""
         pool = self.pool
         if pool.kinds[head] != Kind.CONCATENATION:
             return pool.concatenate(head, tail)
@@ -163,7 +164,7 @@ class Rows:
         return result
 
     def without_marks(self, expression: Expression) -> Expression:
-        """The same language, without the marks around what it begins with."""
+        """The same language, without the marks around its first part."""
         kinds, operands = self.pool.kinds, self.pool.operands
         here, marked, behind = expression, False, list[Expression]()
         while True:
@@ -183,9 +184,9 @@ class Rows:
         return self.join(here, rest)
 
     def derivative_of(self, expression: Expression, byte: int) -> Expression:
-        """What may follow ``byte``, perhaps nothing.
+        """The derivative by ``byte``; the language may be empty.
 
-        Costs fewer new expressions than ``row`` does, and less work where no row is known.
+        Creates fewer expressions than ``row``, and costs less if the row is not cached.
         """
         pool, targets = self.pool, []
         while expression not in self._rows and pool.kinds[expression] == Kind.CONCATENATION:
@@ -207,7 +208,7 @@ class Rows:
         return self.unite([*targets, after]) if targets else after
 
     def _derivative_of_part(self, expression: Expression, byte: int) -> Expression:
-        """``derivative_of`` an expression that is no concatenation, or has its row already."""
+        """``derivative_of`` an expression that is no concatenation or whose row is cached."""
         pool = self.pool
         self._left -= 1  # the next ``spend`` checks the limit
         if expression not in self._rows:
@@ -232,9 +233,9 @@ class Rows:
         return next((target for members, target in row if members >> byte & 1), pool.empty)
 
     def _members_after(self, members: Sequence[Expression], byte: int) -> list[Expression]:
-        """What may follow ``byte`` in each of ``members`` that goes on with it.
+        """The derivatives of ``members`` by ``byte``, without empty ones.
 
-        Results for many members are cached: most of them recur after the next byte.
+        Cached for many members: most of them recur after the next byte.
         """
         if len(members) < _MANY_MEMBERS:
             found = [self.derivative_of(member, byte) for member in members]
@@ -285,7 +286,7 @@ class Rows:
         if kind == Kind.DISTINCT:
             return self.row(pool.expand(expression))
         if kind == Kind.REMAINDER:
-            return self._by_target((byte, pool.remainder(rest)) for byte, rest in operand.ways())
+            return self._by_target((byte, pool.remainder(rest)) for byte, rest in operand.row())
         if kind == Kind.MARKED:
             mark = mark_after(operand[1])
             return [(b, pool.marked(e, mark)) for b, e in self.row(operand[0])]
@@ -331,7 +332,7 @@ class Rows:
         )
 
     def _row_of_cases(self, cases: Cases) -> Row:
-        """All entries of the first part at once: one state shows which demands it meets."""
+        """All entries of the first part at once, as one state tells which demands are met."""
         first, *others = cases.parts
         classes: list[tuple[ByteSet, tuple[Expression, ...]]] = [(ALL_BYTES, ())]
         different = dict.fromkeys(first)
@@ -345,12 +346,12 @@ class Rows:
                 if (common := bits & entry_bits)
             ]
         self.spend(_WORK_OF_PART * len(cases.parts) * len(classes))
-        going_on = []
+        row_of_first = []
         for bits, targets in classes:
             behind = dict(zip(different, targets, strict=True))
             table = tuple([behind[entry] for entry in first])
-            going_on.append((bits, self.pool.cases(Cases((table, *others), cases.choices))))
-        return self._merge([self._by_target(going_on), self.row(self.pool.behind_first(cases))])
+            row_of_first.append((bits, self.pool.cases(Cases((table, *others), cases.choices))))
+        return self._merge([self._by_target(row_of_first), self.row(self.pool.behind_first(cases))])
 
     def _common_targets(self, members: Sequence[Expression]) -> list[tuple[ByteSet, Expression]]:
         """The row of an intersection, byte by byte: faster if there are many classes."""
@@ -390,8 +391,8 @@ class Rows:
     def _merge(self, rows: Iterable[Row]) -> Row:
         """The row of a union, from the rows of its members.
 
-        Single bytes are grouped first, so a union of many literals costs their number and not
-        its square; so are equal classes, which are common.
+        Single bytes and equal classes are grouped first, so the cost of a union of many literals
+        is linear in their number and not quadratic.
         """
         single: dict[ByteSet, list[Expression]] = {}
         wide: dict[ByteSet, list[Expression]] = {}

@@ -1,10 +1,10 @@
 """Bounds of the characters in an expression's strings, by its form, and strings within bounds.
 
-Bytes weigh 1 where they begin a character and 0 elsewhere: in UTF-8, and in the escapes of JSON,
-where it depends on the bytes before. So a text has a weight whatever language it is found in.
+The width of a text is the number of bytes that begin a character, in UTF-8 and in JSON's escapes;
+in escapes this depends on the bytes before. It does not depend on the language of the text.
 
-A search for a string of a bounded number of characters would go through every number of characters
-at every place of the pattern.
+A search for a string of a bounded number of characters would visit every number of characters at
+every state of the pattern.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BACKSLASH: ByteSet = 1 << 0x5C
 _U: ByteSet = 1 << ord("u")
 
 
-class Place:
+class Position:
     """Position inside a character; ``HEX`` + n: after ``\\u`` and n digits."""
 
     BETWEEN = 0
@@ -39,136 +39,135 @@ class Place:
     HEX = 2
     LAST_HEX = 5
     RAW = 6
-    """In UTF-8 without escapes, where nothing is to be remembered."""
+    """In UTF-8 without escapes, which needs no other position."""
 
 
-Widths = dict[int, tuple[int, int]]
-"""By the place where strings end: least and most characters. No entry: none ends there."""
+Bounds = dict[int, tuple[int, int]]
+"""Minimum and maximum characters of strings, by the position at which they end."""
 
-_ANYTHING: Widths = dict.fromkeys(range(Place.RAW + 1), (0, INFINITE))
+_ANYTHING: Bounds = dict.fromkeys(range(Position.RAW + 1), (0, INFINITE))
 
 
-class Weights:
+class Widths:
     """The widths of the expressions of one pool, memoised."""
 
     def __init__(self, pool: Nodes) -> None:
         self._pool = pool
-        self._known: dict[tuple[Expression, int], Widths] = {}
+        self._known: dict[tuple[Expression, int], Bounds] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_known": {}}
 
     def __len__(self) -> int:
-        """How much is remembered. Any thread may ask."""
+        """Number of cached results. Any thread may read it."""
         return len(self._known)
 
     def counting(self, round_: Expression) -> int | None:
-        """Where to begin counting so that each ``round_`` is one character; None if nowhere."""
-        places = (Place.BETWEEN, Place.RAW)
-        return next((at for at in places if self.widths(round_, at) == {at: (1, 1)}), None)
+        """Position from which each ``round_`` counts as one character; None if there is none."""
+        positions = (Position.BETWEEN, Position.RAW)
+        return next((at for at in positions if self.by_end(round_, at) == {at: (1, 1)}), None)
 
-    def bounds(self, expression: Expression, place: int) -> tuple[int, int]:
-        """The least and most characters of any string that begins at ``place``."""
-        widths = self.widths(expression, place).values()
-        return min((least for least, _ in widths), default=INFINITE), max(
-            (most for _, most in widths), default=0
-        )
+    def bounds(self, expression: Expression, position: int) -> tuple[int, int]:
+        """Minimum and maximum characters of strings that begin at ``position``."""
+        bounds = self.by_end(expression, position).values()
+        least = min((least for least, _ in bounds), default=INFINITE)
+        return least, max((most for _, most in bounds), default=0)
 
-    def widths(self, expression: Expression, place: int) -> Widths:
-        """The widths of the strings of ``expression`` that begin at ``place``."""
-        known = self._known.get((expression, place))
+    def by_end(self, expression: Expression, position: int) -> Bounds:
+        """The bounds of the strings of ``expression`` that begin at ``position``."""
+        known = self._known.get((expression, position))
         if known is None:
-            known = self._known[expression, place] = self._widths(expression, place)
+            known = self._known[expression, position] = self._by_end(expression, position)
         return known
 
-    def _widths(self, expression: Expression, place: int) -> Widths:
+    def _by_end(self, expression: Expression, position: int) -> Bounds:
         kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
         if kind == Kind.EMPTY:
             return {}
         if kind == Kind.EPSILON:
-            return {place: (0, 0)}
+            return {position: (0, 0)}
         if kind == Kind.LITERAL:
-            end, width = weighed(operand, place)
+            end, width = width_of(operand, position)
             return {end: (width, width)}
         if kind == Kind.BYTES:
-            return _of_byte(operand, place)
+            return _of_byte(operand, position)
         if kind == Kind.CONCATENATION:
-            widths: Widths = {place: (0, 0)}
+            bounds: Bounds = {position: (0, 0)}
             for piece in self._pool.pieces(expression):
-                widths = _either(
+                bounds = _either(
                     [
-                        {end: _sum(before, after) for end, after in self.widths(piece, at).items()}
-                        for at, before in widths.items()
+                        {end: _sum(before, after) for end, after in self.by_end(piece, at).items()}
+                        for at, before in bounds.items()
                     ]
                 )
-            return widths
+            return bounds
         if kind == Kind.UNION:
-            return _either([self.widths(member, place) for member in operand])
+            return _either([self.by_end(member, position) for member in operand])
         if kind == Kind.INTERSECTION:
-            several = [self.widths(member, place) for member in operand]
+            several = [self.by_end(member, position) for member in operand]
             result = {}
-            for end in set.intersection(*(set(widths) for widths in several)):
-                least = max(widths[end][0] for widths in several)
-                most = min(widths[end][1] for widths in several)
+            for end in set.intersection(*map(set, several)):
+                least = max(bounds[end][0] for bounds in several)
+                most = min(bounds[end][1] for bounds in several)
                 if least <= most:
                     result[end] = least, most
             return result
         if kind == Kind.REPETITION:
             repeated, low, high = operand
-            once = self.widths(repeated, place)
+            once = self.by_end(repeated, position)
             if not once:
-                return {place: (0, 0)} if low == 0 else {}
-            if once.keys() != {place}:
+                return {position: (0, 0)} if low == 0 else {}
+            if once.keys() != {position}:
                 return _ANYTHING
-            least, most = once[place]
+            least, most = once[position]
             rounds = INFINITE if high is None else high
-            return {place: (min(INFINITE, least * low), min(INFINITE, most * rounds))}
+            return {position: (min(INFINITE, least * low), min(INFINITE, most * rounds))}
         return _ANYTHING
 
 
-def weighed(text: bytes, place: int) -> tuple[int, int]:
-    """The place after ``text`` that begins at ``place``, and the characters that begin in it."""
+def width_of(text: bytes, position: int) -> tuple[int, int]:
+    """The position after ``text``, which begins at ``position``, and its width."""
     width = 0
     for byte in text:
-        ((place, (weight, _)),) = _of_byte(1 << byte, place).items()
-        width += weight
-    return place, width
+        ((position, (begins, _)),) = _of_byte(1 << byte, position).items()
+        width += begins
+    return position, width
 
 
-def _of_byte(members: ByteSet, place: int) -> Widths:
-    if place == Place.ESCAPED:
-        after = {Place.HEX: members & _U, Place.BETWEEN: members & ~_U}
+def _of_byte(members: ByteSet, position: int) -> Bounds:
+    if position == Position.ESCAPED:
+        after = {Position.HEX: members & _U, Position.BETWEEN: members & ~_U}
         return {end: (0, 0) for end, some in after.items() if some}
-    if Place.HEX <= place <= Place.LAST_HEX:
-        return {Place.BETWEEN if place == Place.LAST_HEX else place + 1: (0, 0)}
-    escaping = members & _BACKSLASH if place == Place.BETWEEN else 0
+    if Position.HEX <= position <= Position.LAST_HEX:
+        return {Position.BETWEEN if position == Position.LAST_HEX else position + 1: (0, 0)}
+    escaping = members & _BACKSLASH if position == Position.BETWEEN else 0
     continuing, others = members & _CONTINUING, members & ~_CONTINUING & ~escaping
-    widths = {}
+    bounds = {}
     if continuing or others:
-        widths[place] = (0 if continuing else 1, 1 if others else 0)
+        bounds[position] = (0 if continuing else 1, 1 if others else 0)
     if escaping:
-        widths[Place.ESCAPED] = (1, 1)
-    return widths
+        bounds[Position.ESCAPED] = (1, 1)
+    return bounds
 
 
 def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return min(INFINITE, one[0] + other[0]), min(INFINITE, one[1] + other[1])
 
 
-def _either(several: list[Widths]) -> Widths:
-    result: Widths = {}
-    for widths in several:
-        for end, (least, most) in widths.items():
+def _either(several: list[Bounds]) -> Bounds:
+    result: Bounds = {}
+    for bounds in several:
+        for end, (least, most) in bounds.items():
             known = result.get(end, (least, most))
             result[end] = min(least, known[0]), max(most, known[1])
     return result
 
 
 _MOST_MEMBERS = 8
-"""Members of a union that are tried."""
+"""Maximum members of a union that are tried."""
 
 _FITTING_WORK = 10
-"""Steps of work that a fit costs, besides what grows with its text."""
+"""Steps of work for a fit, besides those for the length of its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ class Fit:
     """A string of a pattern within its bounds, if there is one."""
 
     text: bytes | None
-    """Some string; None where there surely is none."""
+    """Some string; None if there surely is none."""
     is_shortest: bool = False
 
 
@@ -184,12 +183,12 @@ NOTHING_FITS = Fit(None)
 
 
 def fit(derivatives: Derivatives, counted: Counted) -> Fit | None:
-    """A string of the pattern with an allowed number of characters; None if that is not plain."""
+    """A string of the pattern with an allowed number of rounds; None if that takes a search."""
     pattern, low = counted.pattern, counted.low
     high = INFINITE - 1 if counted.high is None else counted.high
-    place = derivatives.weights.counting(counted.round)
-    if place is not None:
-        least, most = derivatives.weights.bounds(pattern, place)
+    position = derivatives.widths.counting(counted.round)
+    if position is not None:
+        least, most = derivatives.widths.bounds(pattern, position)
         if least > high or most < low:
             return NOTHING_FITS
     if not derivatives.is_alive(pattern):
@@ -208,21 +207,21 @@ def fit(derivatives: Derivatives, counted: Counted) -> Fit | None:
 
 
 def rounds_in(derivatives: Derivatives, counted: Counted, text: bytes) -> int | None:
-    """Number of rounds in ``text``; None if it is not made of rounds, or that is not known."""
+    """Number of rounds in ``text``; None if unknown, or if it does not consist of rounds."""
     if not text.translate(None, counted.letters):
         return len(text)
-    place = derivatives.weights.counting(counted.round)
-    if place is None:
+    position = derivatives.widths.counting(counted.round)
+    if position is None:
         return None
     here = derivatives.pool.repeat(counted.round)
     derivatives.spend(3 * len(text))
     for byte in text:
         here = derivatives.derivative_of(here, byte)
-    return weighed(text, place)[1] if derivatives.pool.nullable[here] else None
+    return width_of(text, position)[1] if derivatives.pool.nullable[here] else None
 
 
 class _Stretching:
-    """Looks for a string that is longer by ``missing`` letters, or by up to ``slack`` more."""
+    """Finds a string that is longer by ``missing`` letters, or by up to ``slack`` more."""
 
     def __init__(self, derivatives: Derivatives, letters: bytes, missing: int, slack: int) -> None:
         self._derivatives = derivatives
@@ -231,8 +230,8 @@ class _Stretching:
         self._slack = slack
 
     def text(self, expression: Expression) -> bytes:
-        """A shortest string, longer by ``missing`` letters, or by as many as are found; these
-        are taken off ``missing``."""
+        """A shortest string, made longer by up to ``missing`` letters, which is reduced by their
+        number."""
         derivatives, pool = self._derivatives, self._derivatives.pool
         derivatives.spend(1)
         if not self.missing:
@@ -288,7 +287,7 @@ class _Stretching:
         return derivatives.shortest(union)
 
     def _pumped(self, intersection: Expression) -> bytes:
-        """A shortest string, with a letter that leads back to its own place repeated there."""
+        """A shortest string with a repeated letter whose derivative is the same expression."""
         derivatives, here = self._derivatives, intersection
         text = derivatives.shortest(intersection)
         for position, byte in enumerate(text):
@@ -302,7 +301,7 @@ class _Stretching:
 
 
 def letter_back(derivatives: Derivatives, here: Expression, letters: bytes) -> bytes | None:
-    """A letter by which the derivative is the language itself; None if there is none."""
+    """A letter by which the derivative of ``here`` is ``here`` itself; None if there is none."""
     for bits, target in derivatives.row(here):
         if target == here:
             for letter in letters:

@@ -14,20 +14,20 @@ _PIECES = (Kind.HOLE, Kind.PIECE)
 
 
 class PieceMet(Exception):
-    """A walk that expands states came to one inside a piece."""
+    """A walk that expands states reached one inside a piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A state inside a piece: the piece, and what follows it, which begins with a quote."""
+    """A state inside a piece: the piece and its tail, which begins with a quote."""
 
     piece: Expression
     tail: State
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """The alternatives of a state: inside one or more pieces, or in none (``rest``)."""
+class Alternatives:
+    """The alternatives of a state: inside one or more pieces, or outside of any (``rest``)."""
 
     pieces: tuple[Inside, ...]
     rest: State
@@ -43,17 +43,17 @@ class PieceAutomaton(Automaton):
     def __init__(self, program: Program) -> None:
         assert isinstance(program.derivatives, BoundDerivatives)
         self.bound: BoundDerivatives = program.derivatives
-        self._ways: dict[State, Ways | None] = {}
+        self._alternatives: dict[State, Alternatives | None] = {}
         super().__init__(program)
 
-    def inside(self, state: State) -> Ways | None:
-        """The pieces that ``state`` is inside of; None where it is inside of none."""
-        if state not in self._ways:
-            self._ways[state] = self._look_inside(state)
-        return self._ways[state]
+    def inside(self, state: State) -> Alternatives | None:
+        """The pieces that ``state`` is inside of; None if there are none."""
+        if state not in self._alternatives:
+            self._alternatives[state] = self._look_inside(state)
+        return self._alternatives[state]
 
     def begins_with_piece(self, expression: Expression) -> Inside | None:
-        """The piece that ``expression`` begins with, where a quote ends that."""
+        """The piece with which ``expression`` begins, if a quote ends it."""
         if self.pool.kinds[expression] != Kind.CONCATENATION:
             return None
         head, tail = self.pool.operands[expression]
@@ -62,10 +62,10 @@ class PieceAutomaton(Automaton):
         return Inside(head, self.state(tail))
 
     def quoted(self, state: State, most: int) -> bytes:
-        ways = self.inside(state)
-        if ways is None:
+        alternatives = self.inside(state)
+        if alternatives is None:
             return b""
-        pieces, leaf = self.bound.leaf(ways.pieces[0].piece)
+        pieces, leaf = self.bound.leaf(alternatives.pieces[0].piece)
         return pieces.quoted(leaf, most)
 
     def expand(self, state: State) -> None:
@@ -73,7 +73,7 @@ class PieceAutomaton(Automaton):
             raise PieceMet
         super().expand(state)
 
-    def _look_inside(self, state: State) -> Ways | None:
+    def _look_inside(self, state: State) -> Alternatives | None:
         pool = self.pool
         expression = self.expression(state)
         is_union = pool.kinds[expression] == Kind.UNION
@@ -87,7 +87,7 @@ class PieceAutomaton(Automaton):
                 pieces.append(found)
         if not pieces:
             return None
-        return Ways(tuple(pieces), self.state(pool.union(rest)) if rest else DEAD)
+        return Alternatives(tuple(pieces), self.state(pool.union(rest)) if rest else DEAD)
 
     def _stepped(self, state: State, text: bytes) -> State:
         here, position = self.expression(state), 0

@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from app.constraint.automaton.trie import Int32s
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import UNBOUNDED, Row
 from app.constraint.program import Program
-from app.constraint.quotes.document import Document, KeptWalks
+from app.constraint.quotes.document import Document, WalkCache
 from app.constraint.quotes.positions import (
     BREAK,
     NONE,
     TOGETHER,
-    Int32s,
     Leaf,
     Places,
-    UInt8s,
     bytes_after,
     follow,
     least_owed,
@@ -32,14 +31,14 @@ _BIND_WORK = 1_000_000
 """Steps of work for lengths and emptiness when documents are bound."""
 
 Piece = tuple[Expression, Leaf]
-"""Operand of a ``Kind.PIECE``: the hole that it fills, and the text of the piece so far."""
+"""Operand of a ``Kind.PIECE``: the hole that it fills, and the text so far."""
 
 
 class BoundDerivatives(Derivatives):
-    """Derivatives where each hole is the pieces of a document."""
+    """Derivatives with each hole filled by the pieces of a document."""
 
     def __init__(self, pool: ExpressionPool, pieces: Mapping[Expression, Pieces]) -> None:
-        """``pieces``: what fills each hole, by the hole's expression in the pool."""
+        """``pieces``: those that may fill each hole, by its expression in the pool."""
         super().__init__(pool)
         self.pieces = pieces
 
@@ -48,7 +47,7 @@ class BoundDerivatives(Derivatives):
         return super().nbytes + sum(pieces.nbytes for pieces in self.pieces.values())
 
     def filled(self, expression: Expression) -> tuple[Pieces, Leaf] | None:
-        """The piece that ``expression`` is, None if it is none."""
+        """The piece ``expression``; None for other forms."""
         kind, operand = self.pool.kinds[expression], self.pool.operands[expression]
         if kind == Kind.PIECE:
             return self.pieces[operand[0]], operand[1]
@@ -58,7 +57,7 @@ class BoundDerivatives(Derivatives):
         return None
 
     def leaf(self, expression: Expression) -> tuple[Pieces, Leaf]:
-        """``filled`` for an expression that surely is a piece."""
+        """``filled`` for an expression that must be a piece."""
         filled = self.filled(expression)
         assert filled is not None
         return filled
@@ -74,14 +73,14 @@ class BoundDerivatives(Derivatives):
         return operand[0] if self.pool.kinds[expression] == Kind.PIECE else expression
 
     def follow(self, expression: Expression, text: bytes, at: int) -> tuple[Expression, int]:
-        """Follow a piece along ``text`` from ``at`` as far as it goes: the rest, and the index."""
+        """Follow a piece along ``text`` from ``at`` as far as possible: its rest, and the index."""
         pieces, leaf = self.leaf(expression)
-        after, stop = pieces.follow(leaf, np.frombuffer(text, np.uint8), at)
+        after, stop = follow(pieces.places, leaf, np.frombuffer(text, np.uint8), at)
         self.spend(1 + (stop - at) // 8)
         return (self.piece(self.hole_of(expression), after) if stop > at else expression), stop
 
     def branches(self, expression: Expression) -> bool:
-        """Whether surely several bytes may follow a piece."""
+        """Whether several bytes may follow in a piece; False if that is not obvious."""
         self.spend(24)
         pieces, leaf = self.leaf(expression)
         return pieces.branches(leaf)
@@ -121,23 +120,23 @@ def holes_of(program: Program) -> list[Hole]:
 
 
 def bind(program: Program, documents: Mapping[Source, Document]) -> Program:
-    """``program`` with its holes filled; it stays as it is, and may be bound on several threads.
+    """A copy of ``program`` with its holes filled. Several threads may bind one program.
 
-    Raises ``UnsatisfiableSchema`` where no answer is left: the documents lack any piece that fits;
-    and ``ConstraintTooComplex`` for patterns with too many states over documents.
+    Raises ``UnsatisfiableSchema`` if no answer is left, as the documents have no piece that fits,
+    and ``ConstraintTooComplex`` for patterns with too many states for the documents.
     """
     pool = program.derivatives.pool.copy(program.derivatives.pool.max_nodes)
     pieces: dict[Expression, Pieces] = {}
-    known: dict[Hole, Pieces] = {}  # holes that ask for the same are filled with the same
+    known: dict[Hole, Pieces] = {}  # equal holes share their pieces
     room = MOST_PAIRS
     for expression, kind in enumerate(pool.kinds):
         if kind == Kind.HOLE:
             hole = pool.operands[expression][0]
-            asked = replace(hole, pointer="")
-            if asked not in known:
-                known[asked] = Pieces(documents[hole.source], hole, room)
-                room -= known[asked].pairs
-            pieces[expression] = known[asked]
+            key = replace(hole, pointer="")
+            if key not in known:
+                known[key] = Pieces(documents[hole.source], hole, room)
+                room -= known[key].pairs
+            pieces[expression] = known[key]
     derivatives = BoundDerivatives(pool, pieces)
     derivatives.allow(_BIND_WORK)
     derivatives.measure()
@@ -167,18 +166,18 @@ _UNBOUNDED = 1 << 30
 """``high`` where there is no bound."""
 
 MOST_PAIRS = 1 << 25
-"""Positions in a document times states of a pattern that are worked out for one constraint, all its
-patterns together: 64 MiB, some 0.1 s."""
+"""Maximum positions in a document times states of a pattern, for all patterns of a constraint: 64
+MiB, some 0.1 s."""
 
 
 class Pieces:
-    """The pieces of one document that a hole admits: leaves, and what follows them. Immutable.
+    """The pieces of one document that a hole admits, as leaves and their successors. Immutable.
 
-    Raises ``ConstraintTooComplex`` where a pattern has too many states for the document.
+    Raises ``ConstraintTooComplex`` if a pattern has too many states for the document.
     """
 
-    def __init__(self, document: Document, hole: Hole, room: int = MOST_PAIRS) -> None:
-        """``room``: how many pairs of positions and states may be worked out for it."""
+    def __init__(self, document: Document, hole: Hole, room: int) -> None:
+        """``room``: maximum pairs of positions and states."""
         self.document = document
         self.hole = hole
         rows = np.frombuffer(hole.pattern, np.int16).reshape(-1, 256).copy()
@@ -203,7 +202,7 @@ class Pieces:
             document.data, document.fed, document.chars, document.stop, document.starts,
             document.words, last, longest, rows, far, low,
         )  # fmt: skip
-        self.walks = document.walks if match == NONE else KeptWalks()
+        self.walks = document.walks if match == NONE else WalkCache()
         self.bounds = (hole.low, hole.high) if match == NONE else None
         """Part of the key of cached walks in the document; None with a pattern."""
         self.start: Leaf = (0, len(document.starts), 0, match)
@@ -212,12 +211,12 @@ class Pieces:
 
     @property
     def pairs(self) -> int:
-        """Pairs of positions and states that were worked out."""
+        """Pairs of positions and states."""
         return self.places.far.size
 
     @property
     def nbytes(self) -> int:
-        """Memory beside the document's."""
+        """Memory in bytes, without the document's."""
         walks = 0 if self.walks is self.document.walks else self.walks.nbytes
         return self.places.rows.nbytes + self.places.far.nbytes + self.places.last.nbytes + walks
 
@@ -225,24 +224,24 @@ class Pieces:
         return self.length(leaf) == 0
 
     def branches(self, leaf: Leaf) -> bool:
-        """Whether several bytes surely may follow; cheap, and False if that is not obvious."""
+        """Whether several bytes may follow; cheap, and False if that is not obvious."""
         first, end, size, match = leaf
         if match != NONE or first == end:
             return False
         begins = self.places.starts[[first, end - 1]]
-        going_on = self.places.last[begins] > begins + size
+        continues = self.places.last[begins] > begins + size
         nexts = self.places.data[begins + size]
-        return bool(going_on.all()) and (nexts[0] != nexts[1] or self.is_end(leaf))
+        return bool(continues.all()) and (nexts[0] != nexts[1] or self.is_end(leaf))
 
     def is_between(self, leaf: Leaf) -> bool:
-        """Whether the piece is between two characters, and not inside one or its escape."""
+        """Whether the text so far ends between two characters, not inside one or its escape."""
         return leaf[2] == 0 or self._is_border(int(self.places.starts[leaf[0]]) + leaf[2])
 
     def _is_border(self, at: int) -> bool:
         return bool(self.places.chars[at + 1] > self.places.chars[at])
 
     def length(self, leaf: Leaf) -> int:
-        """Bytes of JSON to an end; -1 where there is none."""
+        """Bytes of JSON to an end; -1 if there is none."""
         return self._nearest(leaf)[0]
 
     def _nearest(self, leaf: Leaf) -> tuple[int, int]:
@@ -253,14 +252,9 @@ class Pieces:
         return int(owed), int(at)
 
     def row(self, leaf: Leaf) -> list[tuple[int, Leaf]]:
-        """Each next byte, and the leaf that it leads to."""
+        """Each next byte, and the leaf after it."""
         found = bytes_after(self.places, leaf).tolist()
         return [(byte, (first, end, size, state)) for byte, first, end, size, state in found]
-
-    def follow(self, leaf: Leaf, text: UInt8s, at: int) -> tuple[Leaf, int]:
-        """As far along ``text`` as the piece goes from ``at``: the leaf there, and where."""
-        leaf, at = follow(self.places, leaf, text, at)
-        return leaf, at
 
     def shortest(self, leaf: Leaf) -> bytes:
         """A text of ``length`` bytes of JSON that leads to an end."""
@@ -270,7 +264,7 @@ class Pieces:
     def quoted(self, leaf: Leaf, most: int) -> bytes:
         """The document's continuation of the first occurrence of the piece, spelled as JSON.
 
-        Up to ``most`` bytes, without half a character; b"" where nothing is begun yet.
+        Up to ``most`` bytes of complete characters; b"" before the first byte of a piece.
         """
         first, end, size, _ = leaf
         if size == 0:

@@ -1,7 +1,7 @@
-"""The texts that values of a request must be pieces of, as JSON strings spell them.
+"""The texts whose pieces a request's values must be, as JSON strings spell them.
 
-A piece is then a run of bytes of the text, and a position tells whether a piece may begin or end
-there. Characters that no string may hold, and borders between texts, are separators.
+A piece is a run of bytes of a text; flags by position tell where pieces may begin and end.
+Characters that no string may contain, and borders between texts, are separators.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
+from app.constraint.automaton.trie import Int32s, UInt8s
 from app.constraint.language.codepoints import LAST, runs
 from app.constraint.language.nodes import ByteSet
-from app.constraint.quotes.positions import BREAK, Int32s, UInt8s, locate, suffix_order
+from app.constraint.quotes.positions import BREAK, locate, suffix_order
 from app.core.errors import InvalidRequest
 from app.core.verbatim import Found
 
@@ -28,8 +29,8 @@ _COST = np.array([*map(len, _SPELLED), *([1] * 0x80)])
 _MOST_WALKS = 16
 
 
-class KeptWalks:
-    """Cached results of the longest walks: those from where pieces begin. Any thread."""
+class WalkCache:
+    """Results of long walks, such as those from the beginning of pieces. Any thread may use it."""
 
     def __init__(self) -> None:
         self._known: dict[object, tuple[Int32s, Int32s]] = {}
@@ -40,11 +41,11 @@ class KeptWalks:
         return sum(found.nbytes + quotes.nbytes for found, quotes in list(self._known.values()))
 
     def get(self, key: object) -> tuple[Int32s, Int32s] | None:
-        """Tokens within the piece with what they owe, and nodes of quotes that end it."""
+        """Tokens within the piece with the bytes they owe, and nodes of quotes that end it."""
         return self._known.get(key)
 
     def keep(self, key: object, found: Int32s, quotes: Int32s) -> None:
-        """Cache the result of a walk; it replaces the oldest one if there are many."""
+        """Cache the result of a walk; it replaces the oldest of ``_MOST_WALKS``."""
         with self._adding:
             if len(self._known) >= _MOST_WALKS:
                 del self._known[next(iter(self._known))]
@@ -52,21 +53,21 @@ class KeptWalks:
 
 
 class Document:
-    """The pieces of some texts, none of which goes across two of them. Immutable.
+    """The pieces of some texts; no piece crosses a border of texts. Immutable.
 
-    Cost: at 100,000 characters 12 to 40 ms, mostly sorting without the interpreter's lock, and at
-    most 27 bytes for each byte of them. Raises ``InvalidRequest`` for half of a surrogate pair.
+    Cost: for 100,000 characters 12 to 40 ms, mostly sorting without the GIL, and at most 27 bytes
+    for each of their bytes. Raises ``InvalidRequest`` for half of a surrogate pair.
     """
 
     def __init__(self, texts: Sequence[str], *, words: bool = False, missing: ByteSet = 0) -> None:
-        """``words``: pieces begin and end where a word or a mark does. ``missing``: bytes that the
+        """``words``: pieces begin and end at borders of words or marks. ``missing``: bytes that the
         tokenizer cannot spell; no piece has a character that needs one."""
         raw = np.frombuffer(bytes([BREAK]).join(map(_encoded, texts)), np.uint8)
         spelled = [json.dumps(text, ensure_ascii=False)[1:-1].encode() for text in texts]
         self.data: UInt8s = np.frombuffer(
             bytes([BREAK]).join(spelled) + bytes([BREAK]), np.uint8
         ).copy()
-        """The texts, with a separator behind each."""
+        """The texts, with a separator after each."""
         stops = np.cumsum(_COST[raw], dtype=np.int32)
         self.fed = np.full(len(self.data), BREAK, np.uint8)
         """By position: the byte of the text that this byte of JSON completes, or a separator."""
@@ -81,12 +82,12 @@ class Document:
             of_character = np.logical_or.reduceat(lost[raw], begins)
             self.data[:-1][np.repeat(of_character, np.diff(borders))] = BREAK
         self.chars = np.zeros(len(self.data) + 1, np.int32)
-        """By position: characters (and separators) that begin before it."""
+        """By position: number of characters (and separators) that begin before it."""
         self.chars[borders + 1] = 1
         np.cumsum(self.chars, out=self.chars)
         sizes = np.array([len(text) + 1 for text in texts], np.int32)
         self._firsts = np.cumsum(sizes) - sizes
-        """The number of the character with which each text begins."""
+        """The number of the first character of each text."""
         first = last = np.arange(len(borders))
         if words:
             found = [word_borders(text) for text in texts]
@@ -98,27 +99,27 @@ class Document:
         is_start[starts] = True
         order = suffix_order(self.data)
         self.starts = order[is_start[order]]
-        """Where pieces begin, sorted by the bytes that stand there."""
+        """Positions at which pieces begin, sorted by the bytes from there on."""
         self.words = words
         self.is_end: NDArray[np.bool_] = np.zeros(len(self.data), np.bool_)
-        """By position: whether pieces end there."""
+        """By position: whether a piece may end there."""
         self.is_end[ends] = True
         upto = np.zeros(len(borders) + 1, np.int32)
         upto[self.chars[ends] + 1] = 1
         self._ends = np.append(-1, ends).astype(np.int32)
         self._upto = np.cumsum(upto, dtype=np.int32)
-        """By a number of characters: how many ends have fewer before them."""
+        """By a number of characters: the number of ends with fewer before them."""
         self.stop: Int32s = np.append(ends, len(self.data)).astype(np.int32)[self._upto]
-        """By a number of characters: the first end that has so many before it."""
+        """By a number of characters: the first end with so many before it."""
         breaks = np.flatnonzero(self.data == BREAK)
         self._room = self.chars[breaks[np.searchsorted(breaks, self.starts)]]
         """For each of ``starts``: characters up to the next separator."""
-        self.walks = KeptWalks()
-        """Cached walks of pieces without a pattern; they depend on no constraint."""
+        self.walks = WalkCache()
+        """Cached walks of pieces without a pattern, which do not depend on the constraint."""
 
     def last(self, low: int, high: int) -> Int32s:
-        """By position: where a piece that begins there ends at the latest, if it is not empty and
-        has ``low`` to ``high`` characters; -1 where there is none."""
+        """By position: the last end of a non-empty piece of ``low`` to ``high`` characters that
+        begins there; -1 if there is none."""
         begun = self.chars[self.starts]
         most = np.minimum(self._room, begun.astype(np.int64) + high)
         latest = self._ends[self._upto[most + 1]]
@@ -129,7 +130,7 @@ class Document:
 
     @property
     def nbytes(self) -> int:
-        """Memory in bytes. Any thread may ask."""
+        """Memory in bytes. Any thread may read it."""
         arrays = (
             self.data, self.fed, self.chars, self.starts, self.is_end,
             self._ends, self._upto, self.stop, self._room,
@@ -137,7 +138,7 @@ class Document:
         return self.walks.nbytes + sum(each.nbytes for each in arrays)
 
     def find(self, value: str) -> Found | None:
-        """The first occurrence of ``value``, if any; none for "" or half of a character."""
+        """The first occurrence of ``value``, if any; None for "" or half of a character."""
         text = json.dumps(value, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
         first, end = locate(self.data, self.starts, np.frombuffer(text, np.uint8))
         begins = self.starts[first : end if text else first]
@@ -197,9 +198,9 @@ def _kinds() -> NDArray[np.uint8]:
 def word_borders(text: str) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Positions between characters at which words and marks begin, and at which they end.
 
-    A word is a run of letters, digits and underscores (Unicode, as ``re`` has them in ``\\w``), or
-    one character of a script without spaces between words; anything else but white space is a mark,
-    each by itself. Combining marks (category M) belong to what is before them.
+    A word is a run of letters, digits and underscores (``\\w`` of Unicode), or one character of a
+    script without spaces between words. Other characters but white space are marks, each by itself.
+    Combining marks (category M) belong to the character before them.
 
     Both ascend. A millisecond for 100,000 characters. ``text`` has no half of a surrogate pair.
     """
@@ -210,10 +211,10 @@ def word_borders(text: str) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     bases = np.maximum.accumulate(places)
     of = np.where(bases < 0, _SPACE, kinds[bases])
     of[(kinds == _COMBINING) & (of == _SPACE)] = _MARK
-    goes_on = np.zeros(len(kinds) + 1, np.bool_)
+    continues = np.zeros(len(kinds) + 1, np.bool_)
     before = of[:-1]
     joins = (kinds[1:] == _COMBINING) | ((kinds[1:] == _WORD) & (before == _WORD))
-    goes_on[1:-1] = joins & (before != _SPACE)
-    begins = np.flatnonzero((of != _SPACE) & ~goes_on[:-1])
-    ends = np.flatnonzero((of != _SPACE) & ~goes_on[1:]) + 1
+    continues[1:-1] = joins & (before != _SPACE)
+    begins = np.flatnonzero((of != _SPACE) & ~continues[:-1])
+    ends = np.flatnonzero((of != _SPACE) & ~continues[1:]) + 1
     return begins, ends

@@ -1,9 +1,8 @@
-"""Masks where values are pieces of documents: walks over trie and document together.
+"""Masks for values that are pieces of documents: walks over trie and document together.
 
-A state inside a piece, and whatever tokens reach of a piece from before it, is walked by the
-kernels of ``positions``; none of its states is ever expanded into a row. Tokens that stay within a
-piece are told apart by what they still owe: near the end of a budget that is counted as a token a
-byte, which is never too few.
+States inside pieces, also those that tokens reach from before a piece, are walked by the kernels of
+``positions`` and never expanded into rows. Tokens that stay within a piece have the bytes that they
+owe to its end; near the end of a budget these count as a token per byte, which is never too few.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.bits import finish, set_bits, set_found
+from app.constraint.automaton.bits import finish, set_bits
 from app.constraint.automaton.distances import Distances
-from app.constraint.automaton.masks import InString, Masks
+from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.parts import Parts, Whole
-from app.constraint.automaton.trie import DEAD, Int32s, Trie, walk
+from app.constraint.automaton.trie import DEAD, NODES_PER_STEP, Int32s, Trie, walk
 from app.constraint.automaton.vocabulary_index import ONCE, VocabularyIndex
 from app.constraint.automaton.walks import Walks, with_room
 from app.constraint.language.expressions import Expression
-from app.constraint.quotes.automaton import Inside, PieceAutomaton, PieceMet, Ways
+from app.constraint.quotes.automaton import Alternatives, Inside, PieceAutomaton, PieceMet
 from app.constraint.quotes.positions import walk as walk_piece
 from app.core.constraint import Mask
 
@@ -46,9 +45,9 @@ class _PieceParts(Parts):
             return super()._split(here, text, mask, whole)
         trie, reached = self._index.trie, Reached()
         node, end, _ = trie.below(text)
-        self._piece_walks.pieces(trie, node, end, Ways((inside,), DEAD), reached)
+        self._piece_walks.pieces(trie, node, end, Alternatives((inside,), DEAD), reached)
         for found in reached.found():
-            set_found(mask, found)
+            set_bits(mask, found[:, 0])
         return reached.farthest(self._automaton)
 
 
@@ -65,8 +64,8 @@ class PieceMasks(Masks):
     def walk_beginnings(self) -> None:
         """Walk from the beginning of each hole, the slowest part of first masks.
 
-        The document caches the result for all its constraints. For the thread that binds, before
-        any state is visited; releases the GIL.
+        The document caches the results for all its constraints. Called by the thread that binds,
+        before any state is visited; releases the GIL.
         """
         for hole, pieces in self._walks.bound.pieces.items():
             if pieces.any:
@@ -83,7 +82,7 @@ class PieceMasks(Masks):
             set_bits(mask, found[near[found[:, 1]], 0])
         for found, tail in reached.within:
             near = found[:, 1] <= budget - 1 - self._distances.of(tail, budget)
-            set_found(mask, found[near])
+            set_bits(mask, found[near, 0])
             far_tokens = found[~near, 0]
             if not is_inside and len(far_tokens) <= _MOST_EXACT:
                 set_bits(mask, self._exactly_near(state, far_tokens, budget))
@@ -101,26 +100,13 @@ class PieceMasks(Masks):
                 near.append(token)
         return np.array(near, np.int32)
 
-    def _new_mask(self, state: State) -> Mask:
+    def _computed(self, state: State) -> Mask:
         try:
-            return super()._new_mask(state)
-        except PieceMet:
-            return self._walked_mask(state)
-
-    def _walked_mask(self, state: State) -> Mask:
-        """A mask of which no part can be separated from the pieces behind it."""
-        reached, mask = self._walks.reach(state), self.index.new_mask()
-        self._far_bytes[state] = reached.farthest(self.automaton)
-        for found in reached.found():
-            set_found(mask, found)
-        finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
-        return self._once(mask)
-
-    def _string_mask(self, state: State, inside: InString) -> Mask:
-        try:
-            return super()._string_mask(state, inside)
-        except PieceMet:
-            return self._walked_mask(state)
+            return super()._computed(state)
+        except PieceMet:  # no part of it can be separated from the pieces after it
+            reached = self._walks.reach(state)
+            self._far_bytes[state] = reached.farthest(self.automaton)
+            return self._once(self.packed(state, *reached.found()))
 
     def _farthest_tokens(self, state: State) -> int:
         known = self._far_tokens.get(state)
@@ -135,20 +121,18 @@ class PieceMasks(Masks):
         return known
 
 
-_NODES_PER_STEP = 128
-"""Nodes of the trie that a kernel looks at in the time of one step of work."""
 _MANY_NODES = 2_048
-"""Visited nodes from which on a walk in a piece is cached with the document."""
+"""Minimum visited nodes of a walk in a piece that is cached with the document."""
 
 
 @dataclass(slots=True)
 class Reached:
-    """Where tokens lead from a state."""
+    """The states after the tokens allowed in a state."""
 
     ends: list[Int32s] = field(default_factory=list)
-    """Arrays [N, 2]: tokens, and states that are in no piece."""
+    """Arrays [N, 2]: tokens, and states outside of pieces."""
     within: list[tuple[Int32s, State]] = field(default_factory=list)
-    """Arrays [N, 2]: tokens that end inside a piece, and bytes owed to it; what follows it."""
+    """Arrays [N, 2]: tokens that end inside a piece, and the bytes owed; the tail of the piece."""
 
     def found(self) -> list[Int32s]:
         """All arrays of tokens."""
@@ -162,14 +146,14 @@ class Reached:
         return states
 
     def farthest(self, automaton: Automaton) -> int:
-        """How many bytes a completion has at most after any of the tokens."""
+        """Maximum bytes of a completion after any of the tokens."""
         far = [automaton.length(state) for state in self.states()]
         far += [int(each[:, 1].max()) + automaton.length(tail) for each, tail in self.within]
         return max(far, default=0)
 
 
 class PieceWalks(Walks):
-    """Walks that stop at pieces, and ``reach``, which goes on inside them."""
+    """Walks that stop at pieces, and ``reach``, which continues inside them."""
 
     def __init__(self, automaton: PieceAutomaton, index: VocabularyIndex) -> None:
         super().__init__(automaton, index.longest)
@@ -178,10 +162,10 @@ class PieceWalks(Walks):
         self.bound = automaton.bound
         self._ending = index.ending_of_tokens
         self._endings: dict[State, Int32s] = {}
-        """By what follows a piece: the state after each ending of a token, or ``DEAD``."""
+        """By the tail of a piece: the state after each ending of a token, or ``DEAD``."""
 
     def reach(self, state: State) -> Reached:
-        """Where the vocabulary's tokens lead from ``state``."""
+        """The states after the tokens allowed in ``state``."""
         reached = Reached()
         self._range(self._index.trie, 0, self._index.trie.nodes, state, reached)
         return reached
@@ -191,9 +175,9 @@ class PieceWalks(Walks):
         if node < 0 or node + 1 >= trie.skip[node]:
             return False
         end = int(trie.skip[node])
-        ways = self.inside(state)
-        if ways is not None and any(
-            len(self.walk(trie, each, node + 1, end, enough=1)[0]) for each in ways.pieces
+        alternatives = self.inside(state)
+        if alternatives is not None and any(
+            len(self.walk(trie, each, node + 1, end, enough=1)[0]) for each in alternatives.pieces
         ):
             return True
         reached = Reached()
@@ -201,7 +185,7 @@ class PieceWalks(Walks):
         return bool(reached.found())
 
     def _range(self, trie: Trie, node: int, end: int, state: State, reached: Reached) -> None:
-        """Siblings from ``node`` on, up to ``end``, that follow ``state``."""
+        """Add the tokens allowed in ``state`` among the siblings from ``node`` to ``end``."""
         if node >= end:
             return
         automaton = self._automaton
@@ -213,10 +197,10 @@ class PieceWalks(Walks):
         while node < end:
             level = int(trie.depth[node]) - base
             here = int(stack[level])
-            ways = self.inside(here)
-            if ways is not None:
+            alternatives = self.inside(here)
+            if alternatives is not None:
                 until = end if level == 0 else int(trie.skip[node - 1])
-                self.pieces(trie, node, until, ways, reached)
+                self.pieces(trie, node, until, alternatives, reached)
                 node = until
                 continue
             automaton.expand(here)
@@ -228,26 +212,28 @@ class PieceWalks(Walks):
         if count:
             reached.ends.append(found[:count].copy())
 
-    def pieces(self, trie: Trie, node: int, end: int, ways: Ways, reached: Reached) -> None:
-        """``_range`` from inside pieces, and from the other alternatives of the state."""
-        for each in ways.pieces:
+    def pieces(
+        self, trie: Trie, node: int, end: int, alternatives: Alternatives, reached: Reached
+    ) -> None:
+        """``_range`` for a state inside pieces, with its other alternatives."""
+        for each in alternatives.pieces:
             found, quotes = self.walk(trie, each, node, end)
             if len(found):
                 reached.within.append((found, each.tail))
             filled, leaf = self.bound.leaf(each.piece)
-            # between two characters, as strings are for which tokens are sorted by their endings
+            # between two characters, as assumed by the endings of ``StringTokens``
             if node == 0 and filled.is_between(leaf):
                 self._endings_of(trie, quotes, each.tail, reached)
                 continue
             for quote in quotes.tolist():
                 self._range(trie, quote, int(trie.skip[quote]), each.tail, reached)
-        if ways.rest != DEAD:
-            self._range(trie, node, end, ways.rest, reached)
+        if alternatives.rest != DEAD:
+            self._range(trie, node, end, alternatives.rest, reached)
 
     def walk(
         self, trie: Trie, inside: Inside, node: int, end: int, enough: int = 1 << 30
     ) -> tuple[Int32s, Int32s]:
-        """Tokens within the piece with what they owe, and nodes of quotes that end it."""
+        """Tokens within the piece with the bytes they owe, and nodes of quotes that end it."""
         pieces, leaf = self.bound.leaf(inside.piece)
         key = (node, end, leaf, pieces.bounds) if trie is self._index.trie else None
         if key is not None:
@@ -263,17 +249,17 @@ class PieceWalks(Walks):
         found, quotes = found[:count].copy(), quotes[:ends].copy()
         if key is not None and visited >= _MANY_NODES and enough > len(found):
             pieces.walks.keep(key, found, quotes)
-        self.bound.spend(1 + visited // _NODES_PER_STEP)
+        self.bound.spend(1 + visited // NODES_PER_STEP)
         return found, quotes
 
     def _endings_of(self, trie: Trie, quotes: Int32s, tail: State, reached: Reached) -> None:
-        """Tokens below ``quotes``: a piece's end, and then something that ``tail`` admits."""
+        """Add the tokens below ``quotes``, which end a piece, that are allowed in ``tail``."""
         states = self._endings.get(tail)
         if states is None:
             after = Reached()
             endings = self._index.strings[ONCE].endings
             self._range(endings, 0, endings.nodes, tail, after)
-            if after.within:  # an ending that reaches into another piece: walked one by one
+            if after.within:  # an ending that reaches another piece: walk them one by one
                 for quote in quotes.tolist():
                     self._range(trie, quote, int(trie.skip[quote]), tail, reached)
                 return

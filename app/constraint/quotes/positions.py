@@ -1,8 +1,8 @@
-"""The compiled loops over a document: where a text stands in it, and what may follow.
+"""The compiled loops over a document: the occurrences of a text, and the bytes that may follow.
 
-Positions where pieces may begin are sorted by what stands there (a suffix array: Manber and Myers,
-1990), so those of one text are neighbours. A position is alive up to ``last`` of where its piece
-begins.
+Positions where pieces may begin are sorted by the bytes from there on (a suffix array: Manber and
+Myers, 1990), so the occurrences of a text are neighbours. An occurrence is alive up to ``last`` of
+its first position.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from app.constraint.automaton.trie import Int32s, UInt8s
 from app.core.kernels import kernel
 
-Int32s = NDArray[np.int32]
-UInt8s = NDArray[np.uint8]
-
 BREAK = 0xFF
-"""Separator of texts, also in place of characters that no piece may have. No byte of UTF-8."""
+"""Separator of texts, also for characters that no piece may contain. No byte of UTF-8."""
 DEAD_END = 65_535
-"""Distance to the next end if there is none; an end that is as far counts as none."""
+"""Distance to the next end if there is none, or none nearer."""
 TOGETHER = 256
-"""Neighbouring starts whose longest piece is known, so that a search can skip them at once."""
+"""Number of neighbouring starts that a search skips by their longest piece."""
 NONE = -1
-"""State of the pattern where there is no pattern."""
+"""State of the pattern if there is no pattern."""
 
 Leaf = tuple[int, int, int, int]
-"""The text so far: the first and the end of the ``starts`` where it occurs, its length in bytes,
-and the state of the pattern."""
+"""The text so far: first and end of the ``starts`` where it occurs, its length in bytes, and the
+state of the pattern."""
 
 
 class Places(NamedTuple):
@@ -42,11 +40,11 @@ class Places(NamedTuple):
     words: bool
     """The fields up to here are those of ``Document``."""
     last: Int32s
-    """By position: where a piece that begins there ends at the latest; -1 where there is none."""
+    """By position: the last end of a piece that begins there; -1 if there is none."""
     longest: Int32s
-    """Bytes of the longest piece of each ``TOGETHER`` of the starts; below 0: there is none."""
+    """Bytes of the longest piece of each ``TOGETHER`` starts; below 0 if there is none."""
     rows: NDArray[np.int16]
-    """[P, 256]: next states of the pattern; no rows where there is none."""
+    """[P, 256]: next states of the pattern; no rows if there is none."""
     far: NDArray[np.uint16]
     """[positions, P]: bytes to the next common end of piece and pattern, or ``DEAD_END``."""
     low: int
@@ -180,7 +178,7 @@ def least_owed(places: Places, leaf: Leaf) -> tuple[int, int]:
 
 @kernel(forceinline=True)
 def after(places: Places, leaf: Leaf, byte: int) -> Leaf:
-    """The leaf after ``byte``, where the text stands in the document; all of it may be dead."""
+    """The leaf after ``byte``; all of its occurrences may be dead."""
     data, starts = places.data, places.starts
     first, end, size, match = leaf
     first = reach(data, starts, first, end, size, byte)
@@ -192,7 +190,7 @@ def after(places: Places, leaf: Leaf, byte: int) -> Leaf:
 
 @kernel()
 def locate(data: UInt8s, starts: Int32s, text: UInt8s) -> tuple[int, int]:
-    """The first and the end of the ``starts`` where ``text`` stands."""
+    """First and end of the ``starts`` where ``text`` occurs."""
     first, end = 0, len(starts)
     for size in range(len(text)):
         first = reach(data, starts, first, end, size, int(text[size]))
@@ -202,7 +200,7 @@ def locate(data: UInt8s, starts: Int32s, text: UInt8s) -> tuple[int, int]:
 
 @kernel()
 def bytes_after(places: Places, leaf: Leaf) -> Int32s:
-    """The bytes that may follow: [N, 5], each byte and the leaf that it leads to."""
+    """The bytes that may follow: [N, 5], each byte and the leaf after it."""
     data, starts = places.data, places.starts
     first, end, size, match = leaf
     found, count = np.empty((256, 5), np.int32), 0
@@ -220,7 +218,7 @@ def bytes_after(places: Places, leaf: Leaf) -> Int32s:
 
 @kernel()
 def follow(places: Places, leaf: Leaf, text: UInt8s, at: int) -> tuple[Leaf, int]:
-    """As far along ``text`` from ``at`` as the piece goes: the leaf, and where in the text."""
+    """Follow ``text`` from ``at`` as far as possible: the leaf there, and the index in ``text``."""
     while at < len(text):
         there = after(places, leaf, int(text[at]))
         if next_alive(places, there[0], there[1], there[2]) >= there[1]:
@@ -239,9 +237,9 @@ def walk(
     """Walk the nodes of a trie from ``node`` to ``end``, siblings that follow the text.
 
     ``may_end``: whether the piece may end before the first of them. ``found`` [N, 2] gets the
-    tokens that stay within the piece, and the bytes that are then owed to its end; ``quotes`` the
-    nodes of quotes that end the piece. ``levels``: bytes of the longest string of the trie. Stops
-    where ``enough`` are found. Returns (found, quotes, nodes looked at).
+    tokens that stay within the piece, and the bytes then owed to its end; ``quotes`` the nodes of
+    quotes that end the piece. ``levels``: bytes of the longest string of the trie. Stops after
+    ``enough`` results. Returns the numbers of found, of quotes and of visited nodes.
     """
     stack = np.zeros((levels + 2, 4), np.int32)  # first and end in ``starts``, match, owed
     stack[0, 0], stack[0, 1], size, stack[0, 2] = leaf

@@ -1,8 +1,8 @@
 """Regular expressions (ECMA-262) as byte expressions.
 
 classes        sets of characters that dialects read differently
-syntax         the tree, and what is wrong with a pattern
+syntax         the tree, and errors of patterns
 parser         from a pattern to its tree
-lookaround     patterns with look-around, translated from their end to their start
+lookaround     patterns with look-around, translated from end to start
 lowering       from the tree to an expression
 """

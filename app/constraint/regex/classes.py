@@ -1,8 +1,9 @@
 r"""Character classes that regex dialects read differently: ``\d``, ``\w``, ``\s`` and the dot.
 
-ECMA-262 means ASCII digits and word characters; others (Python's ``re``) mean Unicode ones, and the
-lists of white space differ as well. A class therefore has two sets: what every dialect matches and
-what any dialect matches. The complement swaps them, so what is generated is matched by all.
+ECMA-262 has ASCII digits and word characters, others (Python's ``re``) Unicode ones; the lists of
+white space differ as well. A class therefore has two sets: the characters that every dialect
+matches, and those that any dialect matches. The complement swaps them, so generated texts match in
+all dialects.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ _CATEGORY_NAMES = {
     "Private_Use": "Co",
 }
 # fmt: on
-"""The long names of general categories, with their short ones."""
+"""Short names of general categories by their long ones."""
 _NAMES_OF_SCRIPTS = {
     "LATIN": ("Latin", "Latn"),
     "GREEK": ("Greek", "Grek"),
@@ -104,16 +105,16 @@ _NAMES_OF_SCRIPTS = {
     "THAI CHARACTER": ("Thai",),
     "DEVANAGARI LETTER": ("Devanagari", "Deva"),
 }
-"""Prefix of the names of a script's letters, and the script's names in patterns."""
+"""Names of a script in patterns, by the prefix of the names of its letters."""
 _SCRIPTS = {name: prefix for prefix, names in _NAMES_OF_SCRIPTS.items() for name in names}
 
 
 @cache
 def unicode_property(name: str) -> CharacterClass | None:
-    r"""The class of ``\p{name}``; None for what is not known.
+    r"""The class of ``\p{name}``; None if it is unknown.
 
-    General categories (ECMA-262, table 68), and scripts as far as the names of letters tell them.
-    What this version of Unicode does not assign may belong to any class in another version.
+    General categories (ECMA-262, table 68), and scripts that the names of letters identify.
+    Unassigned code points may belong to any class in another version of Unicode.
     """
     key, _, value = name.rpartition("=")
     if key in ("Script", "sc", "Script_Extensions", "scx"):
@@ -176,7 +177,7 @@ def _letters_by_script() -> dict[str, Ranges]:
 
 @lru_cache(maxsize=1024)
 def ignoring_case(members: CharacterClass) -> CharacterClass:
-    """``members`` with their other cases: plain pairs surely, all case variants possibly."""
+    """``members`` with their other cases: plain pairs surely, other case variants possibly."""
     surely = [other for code, others in _cased(members.surely) for other, plain in others if plain]
     possibly = [other for code, others in _cased(members.possibly) for other, _ in others]
     return CharacterClass(
@@ -185,7 +186,7 @@ def ignoring_case(members: CharacterClass) -> CharacterClass:
 
 
 def _cased(members: Ranges) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """The members that have other cases, each with these."""
+    """The members with other cases, and these."""
     relatives = _case_relatives()
     codes = list(relatives)
     for first, last in members:
@@ -199,7 +200,7 @@ _CASED = 0x20000
 
 @cache
 def _case_relatives() -> dict[int, list[tuple[int, bool]]]:
-    """Case variants by ascending code point, each with whether the two are a plain pair."""
+    """Case variants by ascending code point, each with a flag for a plain pair."""
     families: dict[str, set[str]] = {}
     characters = assigned_planes()[:_CASED]
     folds = zip(characters, map(str.casefold, characters), map(str.upper, characters), strict=True)
@@ -216,6 +217,6 @@ def _case_relatives() -> dict[int, list[tuple[int, bool]]]:
                 for other in members
                 if other != one
             ]
-    for letter in "iI":  # to some readers the Turkish letters are cases of i
+    for letter in "iI":  # in some dialects the Turkish letters are cases of i
         found[ord(letter)] += [(0x130, False), (0x131, False)]
     return dict(sorted(found.items()))

@@ -1,15 +1,14 @@
-"""Look-ahead and look-behind, in what precedes a known rest of the text.
+"""Look-ahead and look-behind, translated together with the rest of the text.
 
-``(?=B)`` before a rest C is C that begins with B: the intersection of C and B followed by anything,
-and ``(?!B)`` is that with a complement. So a tree is translated from its end to its start, each
-part with its continuation: the language of all that follows up to the end of the text. A
-look-behind sees one character. The characters that look-behinds tell apart are partitioned into
-atoms, and a continuation has one language for each atom that may come before it (and one for the
-start of the text, where no character does).
+``(?=B)`` before a rest C is the intersection of C with B followed by anything; ``(?!B)`` is that
+with a complement. So a tree is translated from end to start, each part with its continuation: the
+language of the text after it, up to the end. A look-behind sees one character. The characters that
+look-behinds distinguish are partitioned into atoms, and a continuation has one language for each
+atom that may come before it, and one for the start of the text.
 
-Look-around inside repetitions is not regular in this form but in two cases: few rounds, which are
-written out, and rounds of one character before the end of the text, ``((?!B).)*$``: every suffix of
-the text is then looked at, so the whole is a complement again.
+Look-around inside repetitions is translated in two cases only: few rounds, which are written out,
+and rounds of one character before the end of the text, ``((?!B).)*$``: the look-ahead is then
+tested at every suffix of the text, so the result is a complement again.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ if TYPE_CHECKING:
 
 
 MOST_ROUNDS = 64
-"""Rounds of repetitions around look-around that are written out, over all nesting levels."""
+"""Maximum rounds of repetitions around look-around, over all levels: they are written out."""
 MOST_SETS = 6
-"""Different sets of characters that one pattern may look behind at."""
+"""Maximum different sets of characters in look-behinds of one pattern."""
 
 
-def begins(node: Node, context: Ranges | None, *, loose: bool) -> bool:
-    """Whether a look-behind to ``node`` holds after a character of ``context`` (None: the start).
+def holds_behind(node: Node, context: Ranges | None, *, loose: bool) -> bool:
+    """Whether a look-behind at ``node`` holds after a character of ``context`` (None: the start).
 
-    ``context`` is an atom: any set behind has all of it or nothing.
+    ``context`` is an atom: each set of a look-behind contains all of it or nothing.
     """
     if isinstance(node, Characters):
         members = node.possible if loose else node.members
@@ -51,7 +50,7 @@ def begins(node: Node, context: Ranges | None, *, loose: bool) -> bool:
     if isinstance(node, Anchor):
         return context is None
     options = node.options if isinstance(node, Alternatives) else ()
-    return any(begins(option, context, loose=loose) for option in options)
+    return any(holds_behind(option, context, loose=loose) for option in options)
 
 
 @lru_cache(maxsize=4096)
@@ -60,14 +59,14 @@ def _is_within(part: Ranges, members: Ranges) -> bool:
 
 
 def is_one_behind(node: Node) -> bool:
-    """Whether ``node`` is what a look-behind may hold: one character, the start, or either."""
+    """Whether ``node`` is allowed in a look-behind: one character, the start, or either."""
     if isinstance(node, Alternatives):
         return all(map(is_one_behind, node.options))
     return isinstance(node, Characters) or (isinstance(node, Anchor) and not node.at_end)
 
 
 def atoms(node: Node) -> tuple[Ranges, ...]:
-    """A partition of all characters that every set behind in ``node`` is a union of."""
+    """The partition of all characters by the sets of look-behinds in ``node``."""
     parts: list[Ranges] = [CHARACTERS]
     for members in sorted(sets_behind(node)):
         split = [(common(part, members), common(part, negate(members))) for part in parts]
@@ -76,7 +75,7 @@ def atoms(node: Node) -> tuple[Ranges, ...]:
 
 
 def sets_behind(node: Node, *, behind: bool = False) -> set[Ranges]:
-    """The sets of characters that ``node`` looks behind at."""
+    """The sets of characters in look-behinds of ``node``."""
     if isinstance(node, Characters):
         return {node.members, node.possible} if behind else set()
     if isinstance(node, Look):
@@ -85,7 +84,7 @@ def sets_behind(node: Node, *, behind: bool = False) -> set[Ranges]:
 
 
 def looks_behind(node: Node) -> bool:
-    """Whether ``node`` asks anywhere about the text before it."""
+    """Whether ``node`` depends on the text before it."""
     if isinstance(node, Anchor):
         return not node.at_end
     if isinstance(node, Look) and node.behind:
@@ -93,26 +92,26 @@ def looks_behind(node: Node) -> bool:
     return any(map(looks_behind, [node.body] if isinstance(node, Look) else _below(node)))
 
 
-def first_not_followed(node: Node, *, ends: bool = False) -> Node | None:
-    """The first repetition whose look-around cannot be translated; None if all is well.
+def first_untranslatable(node: Node, *, ends: bool = False) -> Node | None:
+    """The first repetition whose look-around cannot be translated; None if there is none.
 
-    ``ends``: whether nothing but the end of the text follows ``node``.
+    ``ends``: whether ``node`` is directly before the end of the text.
     """
     if not node.looks:
         return _anchors_repeated(node)
     if isinstance(node, Look):
-        return first_not_followed(node.body)
+        return first_untranslatable(node.body)
     if isinstance(node, Repeated):
         few = node.high is not None and node.counts <= MOST_ROUNDS
         if few or (ends and tempered(node) is not None):
-            return first_not_followed(node.body)
+            return first_untranslatable(node.body)
         return node
     if isinstance(node, Alternatives):
-        found = (first_not_followed(option, ends=ends) for option in node.options)
+        found = (first_untranslatable(option, ends=ends) for option in node.options)
         return next((one for one in found if one is not None), None)
     assert isinstance(node, Sequence)
     for part in reversed(node.parts):
-        one = first_not_followed(part, ends=ends)
+        one = first_untranslatable(part, ends=ends)
         if one is not None:
             return one
         ends = isinstance(part, Anchor) and (part.at_end or ends)
@@ -129,7 +128,7 @@ def tempered(node: Repeated) -> tuple[tuple[Look, ...], Characters] | None:
 
 
 def repeats_anchors(node: Node) -> bool:
-    """Whether there are anchors inside many rounds of a repetition, in a tree that was checked."""
+    """Whether there are anchors inside many rounds of a repetition, in a checked tree."""
     return not node.looks and _anchors_repeated(node) is not None
 
 
@@ -150,7 +149,7 @@ def _below(node: Node) -> tuple[Node, ...]:
 
 
 Continuation = tuple[Expression, ...]
-"""The possible rest of the text, up to its end: at its start, then after each atom."""
+"""The language of the rest of the text: at the start of the text, then after each atom."""
 
 
 class Continuations:
@@ -196,7 +195,7 @@ class Continuations:
         return (rest[0], *self._same(self._pool.empty)[1:])
 
     def _ended(self, rest: Expression) -> Expression:
-        """The part of a rest that ``$`` allows; some dialects let one line feed follow."""
+        """The part of a rest that ``$`` allows; some dialects allow a line feed after it."""
         pool = self._pool
         nothing = self._nothing(rest)
         return pool.union((nothing, self._line_feed(rest))) if self._lowering.loose else nothing
@@ -208,19 +207,21 @@ class Continuations:
         pool = self._pool
         if not node.behind:
             return tuple(map(pool.intersect, zip(rest, self._ahead(node), strict=True)))
-        loose = self._asked_in(node).loose
+        loose = self._lowering_of(node).loose
         return tuple(
-            one if begins(node.body, context, loose=loose) is not node.negative else pool.empty
+            one
+            if holds_behind(node.body, context, loose=loose) is not node.negative
+            else pool.empty
             for context, one in zip((None, *self._atoms), rest, strict=True)
         )
 
-    def _asked_in(self, look: Look) -> Lowering:
-        """The lowering for a look's body: if negative, the opposite one (loose or strict)."""
+    def _lowering_of(self, look: Look) -> Lowering:
+        """The lowering for a look's body: if the look is negative, the opposite one."""
         return self._lowering.opposite if look.negative else self._lowering
 
     def _ahead(self, look: Look) -> Continuation:
-        """The texts that ``look`` ahead admits."""
-        lowering = self._asked_in(look)
+        """The rests that the look-ahead ``look`` allows."""
+        lowering = self._lowering_of(look)
         texts = Continuations(lowering, self._atoms).before(
             look.body, self._same(lowering.anything)
         )
@@ -267,7 +268,7 @@ class Continuations:
         return result
 
     def _tempered(self, node: Repeated, rest: Continuation) -> Continuation:
-        """``((?!B).)*`` before the end of the text: no suffix of the text begins with B."""
+        """``((?!B).)*`` before the end of the text: no suffix of the text holds_behind with B."""
         pool, lowering = self._pool, self._lowering
         found = tempered(node)
         assert found is not None
@@ -287,7 +288,7 @@ class Continuations:
     def _before(
         self, texts: Expression, part: Callable[[Expression], Expression], rest: Continuation
     ) -> Expression:
-        """``texts``, and then the ``part`` of what may follow after their last character."""
+        """``texts``, and then the ``part`` of the rest after their last character."""
         pool, lowering = self._pool, self._lowering
         options = []
         for atom, one in zip(self._atoms, rest[1:], strict=True):
@@ -299,7 +300,7 @@ class Continuations:
         """``texts`` of which no suffix of ``shortest`` characters or more fails a look."""
         pool, parts = self._pool, [texts]
         for look in looks:
-            lowering = self._asked_in(look)
+            lowering = self._lowering_of(look)
             failing = pool.complement(self._ahead(look)[0])
             long_enough = pool.repeat(lowering.character(CHARACTERS), shortest)
             failing = pool.intersect((failing, long_enough))

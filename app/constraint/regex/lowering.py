@@ -1,9 +1,9 @@
 """From the tree of a regular expression to an expression over bytes.
 
-Anchors are exact wherever they stand: what a part matches is worked out for each of the four cases
-of text before it or not and text after it or not (``Anchor`` holds only where there is none), and
-parts that may be empty are split from parts that are not, as only those put text beside them.
-Parts without anchors, nearly all, are translated once and directly.
+Anchors are exact at any position: a part is translated for each of the four cases of text before
+it or not and text after it or not (an ``Anchor`` holds only without text), and the empty text of a
+part is separated from others, as only these put text beside other parts. Parts without anchors,
+nearly all, are translated once and directly.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class _Language:
 class Lowering:
     """Translates trees into ``pool``; ``spell`` gives the bytes of one character of a set.
 
-    Where dialects differ, the texts are those that match in every dialect; with ``loose`` those
-    that match in any of them, whose complement is what matches in none. ``loose`` takes no tree
-    with ``repeats_anchors``.
+    If dialects differ, the texts are those that match in every dialect; with ``loose`` those that
+    match in any of them, whose complement matches in none. ``loose`` requires a tree without
+    ``repeats_anchors``.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Lowering:
 
     @cached_method
     def search(self, node: Node) -> Expression:
-        """The texts that ``node`` matches somewhere in, as the keyword ``pattern`` does."""
+        """The texts with a match of ``node`` anywhere, as for the keyword ``pattern``."""
         anything = Repeated(Characters(CHARACTERS, CHARACTERS), 0, None)
         return self.whole(Sequence((anything, node, anything)))
 
@@ -69,7 +69,7 @@ class Lowering:
 
     @cached_method
     def _at(self, node: Node, *, first: bool, last: bool) -> _Language:
-        """What ``node`` matches where no text comes before (``first``) or after (``last``)."""
+        """The matches of ``node`` without text before (``first``) or after (``last``) it."""
         if not node.anchored:
             return _Language(self.plain(node), self.nonempty(node))
         pool = self.pool
@@ -99,7 +99,7 @@ class Lowering:
     def _join(
         self, part: Node, rest: _Language, after_text: _Language, *, first: bool, last: bool
     ) -> _Language:
-        """``part`` and then ``rest``, which is ``after_text`` where ``part`` is not empty."""
+        """``part`` and then ``rest``, which is ``after_text`` if ``part`` is not empty."""
         pool = self.pool
         beside_text = self._at(part, first=first, last=False)
         alone = self._at(part, first=first, last=last)
@@ -143,7 +143,7 @@ class Lowering:
 
     @cached_method
     def plain(self, node: Node) -> Expression:
-        """What a node without anchors matches."""
+        """The texts of a node without anchors."""
         if isinstance(node, Characters):
             return self.character(node.possible if self.loose else node.members)
         if isinstance(node, Sequence):
@@ -155,7 +155,7 @@ class Lowering:
 
     @cached_method
     def nonempty(self, node: Node) -> Expression:
-        """What a node without anchors matches, without the empty string."""
+        """The non-empty texts of a node without anchors."""
         pool, plain = self.pool, self.plain(node)
         if not pool.nullable[plain]:
             return plain

@@ -1,9 +1,9 @@
-r"""Reads ECMA-262 patterns (with the usual liberties of Annex B) into the tree of ``syntax``.
+r"""Reads ECMA-262 patterns (with the usual extensions of Annex B) into the tree of ``syntax``.
 
 Constructs on which dialects of regular expressions disagree, or that are not regular, raise
-``PatternNotSupported``; errors in all dialects raise ``PatternError``. Groups may be named, as
-nothing refers back to them; lazy quantifiers match the same language as greedy ones. Beyond
-ECMA-262, ``\A`` and ``\Z`` are those of Python's ``re``, and so are flags at the start.
+``PatternNotSupported``; errors in all dialects raise ``PatternError``. Names of groups are ignored,
+as there are no references to groups; lazy quantifiers match the same language as greedy ones.
+Beyond ECMA-262, ``\A``, ``\Z`` and flags at the start are those of Python's ``re``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from app.constraint.regex.lookaround import (
     MOST_ROUNDS,
     MOST_SETS,
     atoms,
-    first_not_followed,
+    first_untranslatable,
     is_one_behind,
     sets_behind,
 )
@@ -43,7 +43,7 @@ from app.constraint.regex.syntax import (
     PatternNotSupported,
     Repeated,
     Sequence,
-    count,
+    counts,
 )
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
@@ -52,13 +52,13 @@ _COUNT_FROM_NOTHING = re.compile(r"\{,[0-9]+\}")
 _GROUP_NAME = re.compile(r"\?P?<[A-Za-z_$][A-Za-z0-9_$]*>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
 _FLAGS_OF_GROUP = re.compile(r"\?([a-zA-Z]*)(?:-([a-zA-Z]+))?:")
-_FOLLOWED_FLAGS = frozenset("ims")
+_SUPPORTED_FLAGS = frozenset("ims")
 _NESTED_CLASS = re.compile(r"\[([:.=])\^?\w+\1\]|(?:&&|--)\[")
 _PROPERTY = re.compile(r"\{([A-Za-z_]+(?:=[A-Za-z_]+)?)\}")
 _CONTROL_LETTERS = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
 _FEW_RANGES = 50
 _MOST_CLASSES = 24
-"""Maximum different classes of many ranges, such as ``\\W`` and ``\\p{L}``: some 10 ms each."""
+"""Maximum different classes of many ranges, such as ``\\W`` and ``\\p{L}``; some 10 ms each."""
 _MOST_LOOKS = 200
 _MOST_AHEAD = 40
 """Maximum look-aheads, as each part of an intersection multiplies the states."""
@@ -71,7 +71,7 @@ _LOOKS = {"?=": (False, False), "?!": (False, True), "?<=": (True, False), "?<!"
 
 @dataclass
 class _Group:
-    """A group being read: the alternatives before, and the sequence so far."""
+    """A group being read: the alternatives so far, and the parts of the current one."""
 
     start: int
     flags: frozenset[str] = frozenset()
@@ -112,17 +112,17 @@ class _Parser:
         self.at = 0
         self.groups = [_Group(0)]
         self.positions: dict[Node, int] = {}
-        """Positions of the repetitions that errors may name."""
+        """Positions of repetitions, for errors."""
         self.classes: set[CharacterClass] = set()
         """Character classes of many ranges."""
         self.looks = 0
         self.written_out = 0
-        """Characters of the pattern times the rounds in which look-around is translated."""
+        """Characters of the pattern times the rounds of look-around that are written out."""
 
     def parse(self) -> Node:
         flags = _FLAGS.match(self.text)  # of Python's ``re``, for the whole pattern
         if flags is not None:
-            self.groups[0].flags = self._followed(flags[1], 0)
+            self.groups[0].flags = self._supported(flags[1], 0)
             self.at = flags.end()
         while self.at < len(self.text):
             self._term()
@@ -133,7 +133,7 @@ class _Parser:
             if len(sets_behind(tree)) > MOST_SETS or len(atoms(tree)) > _MOST_ATOMS:
                 reason = f"look-behind at more than {MOST_SETS} different sets of characters"
                 raise self._refusal(reason, 0)
-            found = first_not_followed(tree)
+            found = first_untranslatable(tree)
             if found is not None:
                 reason = (
                     f"look-around or anchors inside more than {MOST_ROUNDS} repetitions, except "
@@ -148,8 +148,8 @@ class _Parser:
     def _refusal(self, reason: str, position: int) -> PatternNotSupported:
         return PatternNotSupported(reason, self.text, position)
 
-    def _followed(self, flags: str, start: int) -> frozenset[str]:
-        if not _FOLLOWED_FLAGS.issuperset(flags):
+    def _supported(self, flags: str, start: int) -> frozenset[str]:
+        if not _SUPPORTED_FLAGS.issuperset(flags):
             raise self._refusal("only the flags i, m and s are supported", start)
         return frozenset(flags)
 
@@ -203,7 +203,7 @@ class _Parser:
         return ignoring_case(members) if "i" in self.groups[-1].flags else members
 
     def _anchor(self, *, at_end: bool) -> Node:
-        """``^`` or ``$``; with the flag m also behind or before a line's end."""
+        """``^`` or ``$``; with the flag m also after or before a line end."""
         anchor = Anchor(at_end)
         if "m" not in self.groups[-1].flags:
             return anchor
@@ -212,17 +212,17 @@ class _Parser:
         return Look(line_end, behind=not at_end, negative=False)
 
     def _assert(self, node: Node, start: int) -> None:
-        """Put an assertion into the open group. A quantifier after it is an error in ECMA-262 with
-        the flag u, which validators set, and none in some other dialects."""
+        """Add an assertion to the open group. A quantifier after it is an error in ECMA-262 with
+        the flag u, which validators set, but not in some other dialects."""
         if self._quantifier() is not None:
             raise self._refusal("regex dialects disagree on quantified assertions", start)
         self._append(node, start)
 
     def _append(self, node: Node, start: int) -> None:
-        """Put ``node`` into the open group, with the quantifier that follows it."""
-        counts = self._quantifier()
-        if counts is not None:
-            low, high = counts
+        """Add ``node`` to the open group, with the quantifier after it."""
+        bounds = self._quantifier()
+        if bounds is not None:
+            low, high = bounds
             inner, node = node, Repeated(node, low, high)
             if node.anchored:
                 self.positions[node] = start
@@ -263,24 +263,22 @@ class _Parser:
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         start = self.at
-        counts = QUANTIFIERS.get(self._peek())
-        if counts is not None:
+        bounds = QUANTIFIERS.get(self._peek())
+        if bounds is not None:
             self.at += 1
         else:
             found = _COUNTS.match(self.text, start)
             if found is None:
                 return None
             self.at = found.end()
-            low = count(found[1], "pattern")
-            high = count(found[3], "pattern") if found[3] else None if found[2] else low
+            low, high = bounds = counts(found[1], found[2], found[3], "pattern")
             if high is not None and high < low:
                 raise self._error("the counts of a quantifier are out of order", start)
-            counts = (low, high)
         if self._peek() == "?":
             self.at += 1
         elif self._peek() == "+":
             raise self._error("possessive quantifiers are not part of ECMA-262", self.at)
-        return counts
+        return bounds
 
     def _open_group(self, start: int) -> None:
         if len(self.groups) > self.limits.pattern_nesting:
@@ -294,7 +292,7 @@ class _Parser:
             kind = self._peek(2) if self._peek(2) in _LOOKS else self._peek(3)
             if changed:
                 on, off = changed[1], changed[2] or ""
-                flags = (flags | self._followed(on, start)) - self._followed(off, start)
+                flags = (flags | self._supported(on, start)) - self._supported(off, start)
                 self.at = changed.end()
             elif named:
                 self.at = named.end()
@@ -436,17 +434,17 @@ def _word_boundary() -> Node:
 
 @cache
 def _no_word_boundary() -> Node:
-    """A word character on both sides or on none; Python before 3.14 sees none in no text."""
+    """A word character on both sides or on none; Python before 3.14 has no match in empty text."""
     word, other = _characters(shorthand("w")), _characters(shorthand("W"))
     inside = Look(word, behind=True, negative=False), Look(word, behind=False, negative=False)
     after = Look(other, behind=True, negative=False), Look(word, behind=False, negative=True)
     before = Look(word, behind=True, negative=True), Look(other, behind=False, negative=False)
     nothing = Anchor(at_end=False), Anchor(at_end=True, doubtful=True)
-    return Alternatives(tuple(Sequence(ways) for ways in (inside, after, before, nothing)))
+    return Alternatives(tuple(Sequence(each) for each in (inside, after, before, nothing)))
 
 
 def _narrowed(look: Node, node: Characters) -> Characters | None:
-    """``node`` narrowed by the one-character look-ahead before it; None if ``look`` is none."""
+    """``node`` narrowed by the look-ahead of one character before it; None for other ``look``."""
     if not isinstance(look, Look) or look.behind or not isinstance(look.body, Characters):
         return None
     body = look.body

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from app.constraint.language.codepoints import Ranges
 from app.core.errors import ConstraintTooComplex
@@ -15,8 +14,16 @@ _UNBOUNDED_TIMES = 10
 """Factor of an unbounded repetition around counted ones, in ``counts``."""
 
 
-def count(digits: str, where: str) -> int:
-    """The count of a repetition; ``where``: "pattern" or "grammar", for errors."""
+def counts(low: str, comma: str | None, high: str | None, where: str) -> tuple[int, int | None]:
+    """The bounds of ``{low}``, ``{low,}`` or ``{low,high}``; ``where``: "pattern" or "grammar", for
+    errors."""
+    fewest = _count(low, where)
+    if high is not None:
+        return fewest, _count(high, where)
+    return fewest, None if comma else fewest
+
+
+def _count(digits: str, where: str) -> int:
     digits = digits.lstrip("0") or "0"
     if len(digits) > _COUNT_DIGITS:
         raise ConstraintTooComplex(f"a count of more than {_COUNT_DIGITS} digits in a {where}")
@@ -27,23 +34,20 @@ class _Facts:
     """Properties of a subtree."""
 
     anchored: bool = False
-    """Whether what it matches depends on the text beside it."""
+    """Whether its matches depend on the text around it."""
     looks: bool = False
-    """Whether it depends on what that text is, and not only on its presence."""
+    """Whether they depend on the content of that text, and not only on its presence."""
     shortest: int = 0
     longest: int | None = 0
     """In characters, as ``shortest``; None without bound."""
     counts: int = 1
     """Largest product of the counts of nested repetitions."""
 
-    def _know(self, **facts: Any) -> None:
-        vars(self).update(facts)
-
-    def _know_of(
+    def _combine(
         self, parts: tuple[Node, ...], least: Callable[..., int], most: Callable[..., int]
     ) -> None:
         longest = [part.longest for part in parts if part.longest is not None]
-        self._know(
+        vars(self).update(
             anchored=any(part.anchored for part in parts),
             looks=any(part.looks for part in parts),
             shortest=least(part.shortest for part in parts),
@@ -66,7 +70,7 @@ class Characters(_Facts):
 
 @dataclass(frozen=True, eq=False)
 class Anchor(_Facts):
-    """The start of the text (``^``) or its end (``$``); ``doubtful``: in some dialects alone."""
+    """The start of the text (``^``) or its end (``$``); ``doubtful``: only in some dialects."""
 
     at_end: bool
     doubtful: bool = False
@@ -75,14 +79,15 @@ class Anchor(_Facts):
 
 @dataclass(frozen=True, eq=False)
 class Look(_Facts):
-    """A place where ``body`` matches after it, or before it (``behind``), or not (``negative``)."""
+    """A position with (or, if ``negative``, without) a match of ``body`` after it, or before it if
+    ``behind``."""
 
     body: Node
     behind: bool
     negative: bool
 
     def __post_init__(self) -> None:
-        self._know(anchored=True, looks=True, counts=self.body.counts)
+        vars(self).update(anchored=True, looks=True, counts=self.body.counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +97,7 @@ class Sequence(_Facts):
     parts: tuple[Node, ...]
 
     def __post_init__(self) -> None:
-        self._know_of(self.parts, sum, sum)
+        self._combine(self.parts, sum, sum)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +107,7 @@ class Alternatives(_Facts):
     options: tuple[Node, ...]
 
     def __post_init__(self) -> None:
-        self._know_of(self.options, min, max)
+        self._combine(self.options, min, max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +122,7 @@ class Repeated(_Facts):
         body, high = self.body, self.high
         longest = None if body.longest is None or high is None else body.longest * high
         unbounded = _UNBOUNDED_TIMES if body.counts > 1 else 1
-        self._know(
+        vars(self).update(
             anchored=body.anchored,
             looks=body.looks,
             shortest=body.shortest * self.low,
@@ -146,4 +151,4 @@ class PatternError(_AtPosition):
 
 
 class PatternNotSupported(_AtPosition):
-    """The pattern cannot be followed exactly."""
+    """The pattern cannot be translated exactly."""

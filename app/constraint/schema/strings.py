@@ -10,7 +10,7 @@ from typing import Any
 
 from app.constraint.cached_method import cached_method
 from app.constraint.formats import loose_format, strict_format
-from app.constraint.grammar.lowering import Spelling, as_it_stands, lower
+from app.constraint.grammar.lowering import Spelling, in_utf8, lower
 from app.constraint.grammar.rules import parse as parse_grammar
 from app.constraint.json.text import JsonText
 from app.constraint.language.codepoints import CHARACTERS, utf8
@@ -193,7 +193,7 @@ class Strings:
         """The strings that satisfy ``nodes`` as they are, in UTF-8, but those ``excluded``."""
         text = None
         if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(NOT_BESIDE_GRAMMAR):
-            text = _Grammars(self._text, as_it_stands(self._pool)).content(nodes[0])
+            text = _Grammars(self._text, in_utf8(self._pool)).content(nodes[0])
             if text is not None and not self._pool.regular[text]:
                 reason = "recursive grammars are not supported in strings without quotes"
                 raise UnsupportedSchema(GRAMMAR, nodes[0].pointer_to(GRAMMAR), reason)

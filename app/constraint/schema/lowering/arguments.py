@@ -285,7 +285,7 @@ class LiteralsBuilder(ArgumentsBuilder):
     def __init__(self, spec: Arguments, text: LiteralText) -> None:
         schema = spec.schema.schema
         super().__init__(spec, _sorted(schema) if text.notation.sorted_names else schema, text)
-        self._literals = text.with_levels() if self._text.levels else text
+        self._literals = text
 
     def _root(self) -> Expression:
         self._refuse(VERBATIM, "not supported in arguments that are not JSON")
