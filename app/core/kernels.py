@@ -31,6 +31,7 @@ _PASS = "numba:run_pass"
 
 _APP = Path(__file__).parents[1]
 _LOCATOR: Any = caching._SourceFileBackedLocatorMixin
+_INDEX: Any = caching.IndexDataCacheFile
 
 _V3 = ("avx2", "fma", "f16c", "bmi2")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
@@ -122,6 +123,15 @@ def _sources(folder: Path) -> str:
 
 # Numba's own stamp is of the file with the loop alone, though code of others is compiled into it.
 _LOCATOR.get_source_stamp = lambda self: _sources(Path(self._py_file).parent)
+
+
+def _stamp_version(index: Any, cache_path: str, filename_base: str, source_stamp: str) -> None:
+    """Numba compares its version before it unpickles the rest, whose classes may be gone by now."""
+    _begin_index(index, cache_path, filename_base, source_stamp)
+    index._version = f"{index._version} {source_stamp}"
+
+
+_begin_index, _INDEX.__init__ = _INDEX.__init__, _stamp_version
 
 
 def kernel(**options: Any) -> Callable[[_F], _F]:

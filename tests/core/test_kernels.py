@@ -72,6 +72,20 @@ def test_a_cached_loop_is_compiled_again_if_a_file_with_its_code_changes(
     assert answer() == "201 Counter()"
 
 
+def test_a_cached_loop_whose_types_have_gone_is_compiled_again(
+    tmp_path: Path, answer: Callable[..., str]
+) -> None:
+    kinds = "class {}(NamedTuple):\n    x: int\n"
+    loop = tmp_path / "loops" / "inner.py"
+    text = f"from typing import NamedTuple\n{kinds}{BEGIN}def step(pair):\n    return pair.x * 10\n"
+    outer = "from loops.inner import {0}, step\ndef run(x):\n    return step({0}(x))\n"
+    outer += "run.stats = step.stats\n"
+    for name in ("Pair", "Renamed"):
+        loop.write_text(text.format(name))
+        (tmp_path / "loops" / "outer.py").write_text(outer.format(name))
+        assert answer() == "10 Counter()"
+
+
 @pytest.mark.skipif(not runs_here("avx2"), reason="needs a processor with AVX2")
 def test_loops_that_an_image_has_are_taken_and_not_compiled_again(
     tmp_path: Path, answer: Callable[..., str]

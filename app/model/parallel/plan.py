@@ -2,7 +2,7 @@
 
 A plan gives modules and parameters, named by pattern (``model.layers.*.mlp.up_proj``), a style by
 name. Styles that cut a weight say along which dimension; styles of a module say what has to be
-exchanged around it. Source: transformers, distributed/tensor_parallel.py (5.17 to 5.23), whose own
+exchanged around it. Source: transformers, distributed/tensor_parallel.py (5.17 to 5.24), whose own
 wrappers we leave out: they keep weights as DTensors, which nothing that joins or repacks weights
 can work with, and take Python's time at every call.
 """
@@ -93,7 +93,7 @@ def check_plan(config: PretrainedConfig, ranks: int) -> None:
     text = config.get_text_config()
     kind = text.model_type
     plan = getattr(text, "base_model_tp_plan", None) or {}
-    if not plan:
+    if {*plan.values()} <= {"embedding_rowwise"}:  # no layer is shared
         raise UnsupportedModel(
             f"transformers has no plan for sharing {kind} between devices (tp_plan); "
             "set tensor_parallel to 1"
