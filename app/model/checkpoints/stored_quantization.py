@@ -63,7 +63,7 @@ _KINDS: Mapping[str, _Kind] = {
         (_Package("torchao>=0.15.0", import_utils.is_torchao_available),), on_cpu=True
     ),
 }
-"""By ``quant_method``. Packages and capabilities: transformers' quantizers, 5.17 and 5.23."""
+"""By ``quant_method``. Packages and capabilities: transformers' quantizers, 5.17 to 5.24."""
 
 
 def loading_options(

@@ -39,7 +39,8 @@ twice the measured error, because other processors add up in another order. The 
 
 Images are supported if the model's folder has an image processor and the model passes a test at start-up: the server computes an image of noise in
 steps that split it, and compares the result with the model's own forward pass ([decision 57](decisions/0057-images-are-rows-of-a-step.md)). Otherwise
-it is served as a text model, and the log says why. An image whose tokens attend to each other is computed in one step
+it is served as a text model, and the log says why: Llama 4 is with transformers 5.24.0, whose class for the whole model fails.
+An image whose tokens attend to each other is computed in one step
 ([decision 61](decisions/0061-two-way-attention-in-images.md)).
 
 | kinds | positions | test (`tests/model/vision`) |
