@@ -49,8 +49,8 @@ class Engine:
         host      plan launch masks             commit emit | plan ...
         device         | forward pass   | draws |               | ...
 
-    With ``EngineConfig.overlap`` a step is launched while the one before runs, and the device has
-    always something to do. Answers that cannot know what to go on with wait for the commit::
+    With ``EngineConfig.overlap`` a step is launched while the one before runs, so the device always
+    has work. Answers whose next token is not known by then wait for the commit::
 
         host      plan N+1, launch | wait N, commit N, masks, draws N+1, emit N | plan N+2, launch
         device    forward pass N  | draws N | forward pass N+1             | draws N+1 | ...
@@ -375,7 +375,7 @@ class Engine:
                 else:
                     portion.scoring.receive(drawn[row : row + portion.scoring.num_rows])
                     if portion.scoring.is_done:
-                        valid = min(valid, self._decoder.go_on(sequence))
+                        valid = min(valid, self._decoder.finish_choice(sequence))
             except Exception as error:
                 self._fail(sequence, error)
             if sequence.prediction is not None and portion.num_taken:

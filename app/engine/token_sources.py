@@ -62,7 +62,7 @@ class TokenSources:
             self._reported.append(token)
 
     def drop(self, count: int) -> int:
-        """Remove the last ``count`` tokens; returns the source of those that respell them."""
+        """Remove the last ``count`` tokens; returns the source for tokens that replace them."""
         gone = self._codes[-count:]
         del self._codes[-count:]
         for each in range(4):

@@ -10,7 +10,7 @@ from app.core.json_scan import BLANKS, CHOICES, NUMBER_BYTES, JsonScan, Place
 from app.core.request import JsonLocator
 
 _MOST_AT_ONCE = 512
-"""Maximum bytes of text per transition: each may cost as much work as a mask."""
+"""Maximum bytes that the state accepts at once: each may cost as much work as a mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Cursor:
         return bytes(self._text[start:end])
 
     def feed(self, data: bytes) -> None:
-        """The text goes on with ``data``."""
+        """Append ``data`` to the text."""
         self._text += data
         del self._ahead[: len(data)]
         if self._locator is not None:
@@ -100,7 +100,7 @@ class Cursor:
             self._pass(sure[: self._run(scan, sure)])
 
     def _enter(self) -> JsonScan | None:
-        """Go on to the next JSON value, as far as the text has got."""
+        """Move to the next JSON value, or to the end of the text; returns the value's scan."""
         locator = self._locator
         assert locator is not None
         start = locator.next_value(self._at)
@@ -145,7 +145,7 @@ class Cursor:
         return scan.place
 
     def _has_item(self) -> bool:
-        """Whether it is sure that the array that has begun has an item."""
+        """Whether the array that has begun is known to have an item."""
         sure = self._sure().lstrip(BLANKS)
         if sure:
             return sure[0] not in b"]"

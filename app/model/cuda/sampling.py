@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from app.core.constraint import full_mask
 from app.core.request import SamplingParams
 from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
 from app.model.cuda.kernels import sampling as kernels
 from app.model.cuda.mask_table import MaskTable
 from app.model.inputs import Ints
 from app.model.sampling import (
-    full_mask,
     is_changed,
     is_drawn,
     is_filtered,
