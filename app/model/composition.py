@@ -1,4 +1,4 @@
-"""Puts a runner together: model, layers, attention, cache, graphs and sampler, in that order.
+"""Composes a runner: model, layers, attention, cache, graphs and sampler, in that order.
 
 The model is tested before it is served: by the self-check, and on a GPU by a rehearsal of the
 largest steps and by replays of all graphs.
@@ -204,8 +204,10 @@ def _load(
         adapters=adapters,
         compilations=compilations,
         leader=leader,
-        seen=prepared.seen,
-        vision=None if prepared.seen is None or loaded.vision is None else loaded.vision.prompts,
+        image_embeddings=prepared.image_embeddings,
+        vision=None
+        if prepared.image_embeddings is None or loaded.vision is None
+        else loaded.vision.prompts,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,
@@ -318,15 +320,15 @@ def _rehearsed(
         limits,
         vocab_size=vocab_size,
         block_size=size,
-        blocks=[group.num_blocks for group in storage.groups],
+        blocks=[each.num_blocks for each in storage.groups],
     )
-    vision, seen = loaded.vision, prepared.seen
+    vision, embeddings = loaded.vision, prepared.image_embeddings
 
     def run_steps() -> None:
-        if vision is not None and seen is not None:
+        if vision is not None and embeddings is not None:
             with progress.stage("measuring memory with the largest image"):
                 image = largest_image(vision, min(config.image_tokens, context))
-                seen.vision_encoder.encode(image).result()
+                embeddings.vision_encoder.encode(image).result()
         rehearse(forward, sampler, steps, size, progress)
 
     left = budget.cache_bytes(
@@ -334,7 +336,7 @@ def _rehearsed(
         run_steps=run_steps,
         capture=lambda: _graphs(forward, states, config, context, progress),
     )
-    if vision is not None and seen is not None and config.kv_cache_bytes is None:
+    if vision is not None and embeddings is not None and config.kv_cache_bytes is None:
         # Image features of a step, once as parts and once concatenated.
         left -= 2 * config.max_batch_tokens * vision.token_bytes
     return _agreed(left, group)

@@ -134,7 +134,7 @@ class GraphCapture:
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """A graph, and the objects that it reads but does not keep alive."""
+    """A graph, and the objects that it reads and does not keep alive."""
 
     layout: Layout
     step: DeviceStep
@@ -230,9 +230,9 @@ class CudaSteps:
             return self._run_eagerly(step, drawn)
         bucket, works = fitting
         captured = self._captured[bucket]
-        if step.vision_input is not None and step.vision_input.turned is not None:
+        if step.vision_input is not None and step.vision_input.positions is not None:
             # Without trees only the model reads the positions.
-            step = replace(step, positions=step.vision_input.turned)
+            step = replace(step, positions=step.vision_input.positions)
         self._load(captured, step, works, drawn)
         captured.graph.replay()
         return self._logits[: len(step.logits_rows)]
@@ -242,9 +242,12 @@ class CudaSteps:
 
         Graphs do not support trees, image features or positions by axis.
         """
-        vision_input = step.vision_input
-        if step.ancestors is not None or (vision_input is not None and vision_input.shows):
+        if step.ancestors is not None:
             return None
+        if (images := step.vision_input) is not None:
+            by_axis = images.positions is not None and images.positions.ndim > 1
+            if images.rows or by_axis:
+                return None
         bucket = choose_bucket(self._buckets, len(step.token_ids), len(step.logits_rows))
         if bucket is None:
             return None
@@ -266,9 +269,9 @@ class CudaSteps:
         device_step = self.attention.step
         if drawn is not None:
             put_drawn(device_step, drawn)
-        if step.vision_input is None or step.vision_input.turned is None:
+        if step.vision_input is None or step.vision_input.positions is None:
             return self._compute(device_step)
-        positions = self._forward.told_positions(step)
+        positions = self._forward.model_positions(step)
         return self._forward.compute(device_step.token_ids, positions, device_step.logits_rows)
 
     def _compute(self, step: DeviceStep) -> Tensor:
@@ -297,7 +300,7 @@ class CudaSteps:
             states=self.attention.state_sizes(bucket.tokens, bucket.tokens),
         )
 
-    def _nothing(self) -> StepArrays:
+    def _empty_step(self) -> StepArrays:
         """An empty step, for padding."""
         slots = (_NO_INTS,) * len(self._storage.groups)
         return StepArrays(_NO_INTS, _NO_INTS, slots, _NO_INTS, spans=(), drawn_rows=_NO_INTS)
@@ -317,11 +320,11 @@ class CudaSteps:
             states=self.attention.state_sizes(_WARM_TOKENS, 1),
             trees=trees,
         )
-        nothing = self._nothing()
+        empty = self._empty_step()
         buffers = StepBuffers(self._device, layout.end)
         step = buffers.device_step(layout, [[sizes.whole()] for sizes in layout.lists])
-        works = self.attention.list_work(nothing, range(_WARM_TOKENS))
-        buffers.load(layout, nothing, works, self.attention.spare_slots)
+        works = self.attention.list_work(empty, range(_WARM_TOKENS))
+        buffers.load(layout, empty, works, self.attention.spare_slots)
         put_drawn(step, step.token_ids[0])
         self.attention.begin_on_device(step)
         return self._compute(step)
@@ -335,9 +338,9 @@ class CudaSteps:
             attention.begin_on_device(step)
             logits.copy_(forward.compute(step.token_ids, step.positions, step.logits_rows))
 
-        nothing = self._nothing()
-        works = self.attention.list_work(nothing, range(bucket.tokens))
-        self._buffers.load(layout, nothing, works, self.attention.spare_slots)
+        empty = self._empty_step()
+        works = self.attention.list_work(empty, range(bucket.tokens))
+        self._buffers.load(layout, empty, works, self.attention.spare_slots)
         return _Captured(layout, step, launch, capture(launch))
 
     def _check_replays(self) -> None:

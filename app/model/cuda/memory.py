@@ -156,11 +156,11 @@ class MemoryBudget:
             f"weights {_gib(weights)}, the largest step {_gib(step)}, graphs {_gib(captured)}, "
             f"kernels and libraries {_gib(others)}"
         )
-        size = self._what_is_left(weights + step + captured + others, parts)
+        size = self._remaining(weights + step + captured + others, parts)
         _log.info("GPU memory: %s, cache %s of %s", parts, _gib(size), _gib(memory.total))
         return size
 
-    def _what_is_left(self, needed: int, parts: str) -> int:
+    def _remaining(self, needed: int, parts: str) -> int:
         if self._asked is not None:
             if needed + self._asked > self._room:
                 left = _gib(max(0, self._room - needed))

@@ -3,8 +3,8 @@
 A plan gives modules and parameters, named by pattern (``model.layers.*.mlp.up_proj``), a style by
 name. Styles that cut a weight say along which dimension; styles of a module say what has to be
 exchanged around it. Source: transformers, distributed/tensor_parallel.py (5.17 to 5.23), whose own
-wrappers we leave out: they keep weights as DTensors, which nothing that joins or repacks weights
-can work with, and take Python's time at every call.
+wrappers are not used: they keep weights as DTensors, which cannot be joined or repacked here, and
+run Python code at every call.
 """
 
 from __future__ import annotations
