@@ -39,8 +39,7 @@ _SPREAD_WORK = 1 << 20
 """Products of queries with keys from which several threads are used: 0.2 ms of one thread."""
 
 _NO_HEADS = torch.empty(0)
-_NO_BLOCKS = np.empty(0, dtype=np.int64)
-_NO_ENDS = np.empty(0, dtype=np.int64)
+_NO_INTS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class CpuAttention:
         if not step.slots:  # the model has no attention
             return
         ends = [step.ends(windowed=group.window is not None) for group in self.storage.groups]
-        self.later = tuple([_NO_ENDS if each is None else each for each in ends])
+        self.later = tuple([_NO_INTS if each is None else each for each in ends])
         self._long_by_window.clear()
         spans = [(span, step.ancestors_of(span)) for span in step.spans]
         self._long = [each for each in spans if each[0].length > self._longest]
@@ -136,7 +135,7 @@ class CpuAttention:
     ) -> None:
         """Fill the rows of ``out`` [T, Hq, Dv] of short ``spans``, see ``ShortSpans``.
 
-        ``later`` are ``StepImages.ends`` of the rows of ``query``, or of no length.
+        ``later`` has ``StepImages.ends`` of the rows of ``query``, or is empty.
         """
         keys, group = self.storage.keys[layer], self.storage.group_of[layer]
         rows = _by_token(query)
@@ -261,7 +260,8 @@ def _by_slot(
     """Short spans with blocks of one slot; each token of a tree becomes a span."""
     single: list[SpanLayout] = []
     for span, ancestors in spans:
-        slots = [_slots(blocks, block_size)[: span.end] for blocks in span.blocks]
+        within = np.arange(block_size)
+        slots = [(each[:, None] * block_size + within).ravel()[: span.end] for each in span.blocks]
         if ancestors is None:
             single.append(replace(span, blocks=tuple(slots)))
             continue
@@ -273,10 +273,6 @@ def _by_slot(
     return _short_spans(single, groups, 1)
 
 
-def _slots(blocks: Ints, size: int) -> Ints:
-    return (blocks[:, None] * size + np.arange(size)).reshape(-1)
-
-
 def _short_spans(spans: list[SpanLayout], groups: int, block_size: int) -> ShortSpans:
     begins = np.cumsum([0, *(len(span.blocks[0]) for span in spans)])
     rows = [
@@ -284,7 +280,7 @@ def _short_spans(spans: list[SpanLayout], groups: int, block_size: int) -> Short
         for span, begin in zip(spans, begins.tolist(), strict=False)
         for at in range(0, span.length, _PIECE)
     ]
-    blocks = [np.concatenate([s.blocks[i] for s in spans] or [_NO_BLOCKS]) for i in range(groups)]
+    blocks = [np.concatenate([s.blocks[i] for s in spans] or [_NO_INTS]) for i in range(groups)]
     return ShortSpans(
         spans=np.array(rows, dtype=np.int64).reshape(-1, 4),
         blocks=tuple(blocks),
@@ -407,7 +403,7 @@ def attend_absorbed(
 ) -> Tensor:
     """Query [Hq, q, N + P] over entries [L, R + P] -> [q, Hq, Dv]."""
     whole = entries[None, None]
-    # torch's fused kernel wants values of the keys' width; what is too much is cut off.
+    # torch's fused kernel requires values of the keys' width; the rest is cut off.
     sums = attend(heads.absorb(query), whole, whole, options)
     return heads.results(sums[..., : heads.rank])
 

@@ -1,4 +1,4 @@
-"""The fastest products on this machine, timed at load: our loops, those with AMX, or torch's.
+"""Times products at load, to choose the fastest: our loops, those with AMX, or torch's.
 
 With AMX torch multiplies many rows several times as fast as AVX512-BF16 does, and spends more time
 on few rows; a CPU flag does not tell which of them is better.
