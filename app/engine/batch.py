@@ -1,4 +1,4 @@
-"""What one step computes, and for which sequences."""
+"""The tokens and sequences of one step, and their results."""
 
 from __future__ import annotations
 

@@ -76,9 +76,9 @@ class Decoder:
         self._expect_draft(sequence, len(sequence.draft.tokens), running)
 
     def learn(self, sequence: Sequence, running: int) -> None:
-        """Note whether drafts would pay off for a sequence whose next step is already launched.
+        """Record whether the answer would have had a draft; its next step is already launched.
 
-        Nothing is drafted. In steps with many answers this is only tried now and then.
+        In steps with many answers this is done once in 16 calls.
         """
         statistics = sequence.statistics
         if statistics is None:

@@ -80,7 +80,7 @@ class Drafter:
         return request.options.draft and self._config.draft_branches
 
     def extend(self, sequence: Sequence, running: int) -> Draft:
-        """The draft of a sequence, whose current draft is what its last leap held back.
+        """Extend the current draft, the tokens that the last leap held back.
 
         ``running`` sequences share the next step. Costs a tokenization or two for each guess.
         """
@@ -97,7 +97,7 @@ class Drafter:
                 path.accept(token)
             self._walk(path, most, running)
         except (RejectedToken, RequestError):
-            pass  # what was drafted before stands
+            pass  # keep the tokens drafted before the error
         if len(path.tokens) != len(draft.tokens):
             draft = Draft(tuple(path.tokens), tuple(path.sources))
         return draft.cut(most)
@@ -206,7 +206,7 @@ class Drafter:
         return max(_LEAST, cost / (cost + self._config.spare_tokens))
 
     def _follow(self, path: _Path, token: int, source: Source) -> bool:
-        """Add a guess and the leap after it to ``path``; whether the path can go on."""
+        """Add a guess and the leap after it to ``path``; returns whether the path can continue."""
         path.accept(token)
         if path.state.is_final:
             return False  # the draw of this token ends the answer, and no pass follows it
@@ -221,7 +221,7 @@ class Drafter:
             return True
         path.state.accept_bytes(change.text)
         if change.dropped > 1 or path.state.is_final:
-            path.cut(-1)  # what follows the guess is computed anew, or nothing is
+            path.cut(-1)  # the guess is retokenized with earlier tokens, or ends the answer
             return False
         if change.dropped:
             path.cut(-1)

@@ -217,7 +217,7 @@ class Engine:
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
         at_work = spans or scheduled or landing or len(self._unopened)
         assert at_work or not self._sequences, "work, but no progress"
-        for sequence in batch.scheduled:  # whose first turn has come; some have ended
+        for sequence in batch.scheduled:  # some have ended with their opening
             if sequence.finish_reason is not None:
                 self._forget(sequence)
         if openings := [chunk for each in batch.scheduled if (chunk := each.emit()) is not None]:
@@ -385,7 +385,7 @@ class Engine:
             if later is not None:
                 self._scheduler.follow(later, drawn[row].token_id if portion.draws else -1)
             if (portion.num_taken or portion.scoring) and sequence.finish_reason is None:
-                try:  # to draft how it goes on, unless that is launched already
+                try:  # draft the continuation, unless it is launched already
                     if later is None or later.void:
                         self._decoder.draft(sequence, running)
                     else:

@@ -28,7 +28,7 @@ class Identities(Sequence[int]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[int]: ...
     def __getitem__(self, at: int | slice) -> int | Sequence[int]:
-        """Costs what it returns."""
+        """Costs O(length of the result)."""
         length = len(self._prompt)
         if isinstance(at, slice):
             start, stop, step = at.indices(len(self._tokens))

@@ -265,7 +265,7 @@ class Scheduler:
                     grants[sequence] = min(grants[sequence], least)
                 needed = sequence.launched + grants[sequence]
                 flies = sequence.launched > sequence.computed
-                # Once what is in flight is committed, windows give blocks back.
+                # After the commit of the step in flight, windows give blocks back.
                 if not grants[sequence] or (flies and not blocks.can_grow(sequence.blocks, needed)):
                     del grants[sequence]
                     continue

@@ -165,7 +165,7 @@ class Scorer:
             self._trees[constraint] = trees
         key = (found.state.state_id, found.place, found.choice.of, before, window)
         if (kept := trees.get(key)) is None:
-            # The last token of what is computed is a part of every pass.
+            # The last token before the tree is part of every pass.
             tree = WayTree.of(
                 found,
                 before,

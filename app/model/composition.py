@@ -375,7 +375,7 @@ def _max_model_len(use: CacheUse, cache_tokens: int | None) -> int:
 def run_as_stored(config: ModelConfig, device: torch.device) -> bool:
     """Whether the model has such weights and they are not to be dequantised.
 
-    Raises ``UnsupportedModel``, with what to do, where they cannot run here.
+    Raises ``UnsupportedModel``, with the remedy, if they cannot run here.
     """
     if config.random_weights or config.dequantize:
         return False

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def choose_device(name: DeviceName) -> torch.device:
-    """The device to run on. Raises ``UnsupportedModel`` where CUDA is asked for and missing."""
+    """The device to run on. Raises ``UnsupportedModel`` if CUDA is configured and missing."""
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise UnsupportedModel("device is cuda, but torch finds no CUDA device")

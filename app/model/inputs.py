@@ -22,6 +22,7 @@ from app.core.images import Features, PromptImage
 from app.core.step import Span, ancestors
 
 Ints = NDArray[np.int64]
+NO_INTS: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds, which would take three times as long

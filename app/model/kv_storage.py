@@ -6,9 +6,9 @@ are kept in 8 bits, a tensor of scales lies beside each of them.
     slot    0 ............ block_size ............ num_blocks * block_size
             |   block 0    |   block 1   | ...     |   spare block   |
 
-The engine hands out a group's blocks 0 to ``num_blocks - 1``. The spare block behind them takes
-what the padding of a CUDA graph writes. Layers with a sliding window have fewer blocks than those
-that read everything: the engine gives back what is out of the window (see ``core.cache``).
+The engine hands out a group's blocks 0 to ``num_blocks - 1``. The padding of a CUDA graph writes to
+the spare block behind them. Layers with a sliding window have fewer blocks than those that read
+everything: the engine gives back blocks out of the window (see ``core.cache``).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _STAND_INS: dict[str, dict[str, Any]] = {
     "torch.export": {},
     "torch._export": {"wrappers": SimpleNamespace(allow_in_pre_dispatch_graph=_unmarked)},
     _COMPILER: dict.fromkeys(("disable", "allow_in_graph", "assume_constant_result"), _unmarked),
-    # The kernels in Python ask whether their arguments are symbolic.
+    # The kernels in Python test whether their arguments are symbolic.
     "sympy": {"Basic": type("Basic", (), {})},
     "torch.fx.experimental.symbolic_shapes": {
         **dict.fromkeys(("expect_true", "guard_or_false", "guard_or_true"), bool),

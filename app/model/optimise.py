@@ -63,7 +63,7 @@ def prepare(
     adapters: AdapterSlots | None,
     progress: Progress = SILENCE,
 ) -> Prepared:
-    """Pack, fuse or round weights where that pays or is asked for; load the adapters named.
+    """Pack, fuse or round weights where that is faster or configured; load the named adapters.
 
     Raises ``UnsupportedModel`` where the model then fails the self-check.
     """

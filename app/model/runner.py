@@ -177,8 +177,8 @@ class TorchRunner:
         return self._forward.device.type == "cpu" and self._leader is None and self.states is None
 
     def interrupt_when(self, asked: Callable[[], bool] | None) -> None:
-        """Have the next step raise ``StepInterrupted`` at the layer before which ``asked`` is true;
-        None: compute all of it."""
+        """Make the next step raise ``StepInterrupted`` before a layer at which ``asked()`` is true;
+        None: it is computed whole."""
         self._forward.interrupt_when(asked)
 
     def watch(self, on_loss: Callable[[str], None]) -> None:

@@ -35,7 +35,7 @@ class Node:
     """A prefix of some ways, in tokens. Its row of logits scores the tokens after it."""
 
     parent: int
-    """-1 for the root, which stands for what the sequence has."""
+    """-1 for the root, which stands for the tokens of the sequence."""
     token: int
     at: int
     """Bytes from the root."""

@@ -26,7 +26,7 @@ from app.model.adapters.targets import AdapterRows, adapter_rows
 from app.model.cpu.kernels import attention as kernels
 from app.model.cpu.kernels.compiled import spreading
 from app.model.cpu.kernels.records import share
-from app.model.inputs import Ints, SpanLayout, StepArrays, depths_of
+from app.model.inputs import NO_INTS, Ints, SpanLayout, StepArrays, depths_of
 from app.model.kv_storage import KvStorage
 from app.model.layers.attention import AttentionOptions
 from app.model.layers.latent import LatentHeads
@@ -39,7 +39,6 @@ _SPREAD_WORK = 1 << 20
 """Products of queries with keys from which several threads are used: 0.2 ms of one thread."""
 
 _NO_HEADS = torch.empty(0)
-_NO_INTS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class CpuAttention:
         if not step.slots:  # the model has no attention
             return
         ends = [step.ends(windowed=group.window is not None) for group in self.storage.groups]
-        self.later = tuple([_NO_INTS if each is None else each for each in ends])
+        self.later = tuple([NO_INTS if each is None else each for each in ends])
         self._long_by_window.clear()
         spans = [(span, step.ancestors_of(span)) for span in step.spans]
         self._long = [each for each in spans if each[0].length > self._longest]
@@ -280,7 +279,7 @@ def _short_spans(spans: list[SpanLayout], groups: int, block_size: int) -> Short
         for span, begin in zip(spans, begins.tolist(), strict=False)
         for at in range(0, span.length, _PIECE)
     ]
-    blocks = [np.concatenate([s.blocks[i] for s in spans] or [_NO_INTS]) for i in range(groups)]
+    blocks = [np.concatenate([s.blocks[i] for s in spans] or [NO_INTS]) for i in range(groups)]
     return ShortSpans(
         spans=np.array(rows, dtype=np.int64).reshape(-1, 4),
         blocks=tuple(blocks),

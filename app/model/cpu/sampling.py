@@ -198,7 +198,7 @@ class CpuSampler:
         tops = self._tops[0]
         if params.top_k > len(tops):
             return kernels.LEAST_KEY
-        if params.top_k:  # so many words have a token that is as great
+        if params.top_k:  # ``top_k`` words have a token at least as great
             key = int(np.partition(tops, -params.top_k)[-params.top_k])
         else:
             fraction = params.min_p
@@ -285,7 +285,7 @@ class _Ranking:
         return np.sort(np.concatenate([above, within[:last]]), kind="stable")  # nearly sorted
 
     def _split(self, values: Floats, weights: Ints, most: int, needed: int) -> tuple[Ints, Ints]:
-        """Positions that are all wanted, in order, and ranked ones of which the first few are."""
+        """Positions to keep, ascending, and ranked positions of which the first ones are kept."""
         if len(values) <= _SORTED_WHOLE:
             return self._above[:0], np.argsort(-values, kind="stable")
         edge = kernels.boundary(values, weights, most, needed, self._scratch)

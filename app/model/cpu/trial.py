@@ -43,7 +43,7 @@ _SECONDS: Final = 0.04
 """Minimum time for a number of rows, both paths together; each runs at least three times."""
 
 _Pass = Callable[[int], float]
-"""Runs one decoder layer, or its products, for so many rows; returns the seconds it took."""
+"""Runs one decoder layer, or its products, for a number of rows; returns the seconds."""
 
 
 @dataclass(frozen=True, slots=True)

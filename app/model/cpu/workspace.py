@@ -38,7 +38,7 @@ class CpuTeam:
         weakref.finalize(self, close, board)
 
     def use_amx(self, rows: int, rounded_rows: int) -> None:
-        """Multiply by AMX from so many rows on, in bfloat16 and of rounded rows; 0: never."""
+        """Minimum numbers of rows for AMX, in bfloat16 and of rounded rows; 0: never."""
         _, job = self.shared
         job["tiles_from"], job["rounded_tiles_from"] = rows, rounded_rows
 

@@ -32,8 +32,8 @@ from app.model.cuda.step_buffers import DeviceStep, Layout, ListSizes, StepBuffe
 from app.model.cuda.trial_steps import TrialSteps
 from app.model.cuda.work import Kind, Work, most_chunks
 from app.model.forward import RaggedForward
-from app.model.inputs import StepArrays
-from app.model.self_check import row_errors
+from app.model.inputs import NO_INTS, StepArrays
+from app.model.self_check import TOLERANCE, row_errors
 from app.model.state_storage import StateStorage
 
 _SIZES = (1, 2, 4, *range(8, 32, 8), *range(32, 64, 16), *range(64, 128, 16), *range(128, 256, 32),
@@ -50,17 +50,14 @@ _MOST_CHUNKS = 64
 """Maximum items for each token of a captured batch-invariant step."""
 _WARM_TOKENS = 64
 _WARM_UPS = 2
-_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
-"""Maximum relative error of a row of logits between a replay and the same launches."""
 _TOLERANCE_IN_DOUBT = 0.5
-"""The same for models with nondeterministic kernels, which add in any order; a mixture of experts
-may then choose another expert. The error between unrelated rows is 1.4."""
+"""Maximum relative error of a replay, instead of ``TOLERANCE``, for models with nondeterministic
+kernels, which add in any order; a mixture of experts may then choose another expert. The error
+between unrelated rows is 1.4."""
 _PADDING_TOLERANCE = 0.5
 """Maximum median error of a padded step: libraries use other kernels for other shapes."""
 _COMPARED_ROWS = 64
 """Rows compared at a time, since they are converted to float32."""
-
-_NO_INTS = np.empty(0, dtype=np.int64)
 
 _log = logging.getLogger(__name__)
 
@@ -302,8 +299,8 @@ class CudaSteps:
 
     def _empty_step(self) -> StepArrays:
         """An empty step, for padding."""
-        slots = (_NO_INTS,) * len(self._storage.groups)
-        return StepArrays(_NO_INTS, _NO_INTS, slots, _NO_INTS, spans=(), drawn_rows=_NO_INTS)
+        slots = (NO_INTS,) * len(self._storage.groups)
+        return StepArrays(NO_INTS, NO_INTS, slots, NO_INTS, spans=(), drawn_rows=NO_INTS)
 
     def _warm_up(self, *, trees: bool = False) -> Tensor:
         """Launch every kernel of a forward pass once, with or without work, to compile it.
@@ -361,7 +358,7 @@ class CudaSteps:
         replayed = self._tried(captured, step, works, captured.graph.replay)
         differing = _differing(self._saved(step), saved)
         shape = f"a step of {bucket.tokens} tokens and {bucket.rows} rows of logits"
-        tolerance = _TOLERANCE[self._logits.dtype]
+        tolerance = TOLERANCE[self._logits.dtype]
         errors = _row_errors(replayed, launched)
         _log.debug("%s: replayed %.2g, without padding %.2g", shape, errors.max(), middle)
         if not max(errors.max(), differing) <= tolerance:  # ``not <=``: NaN fails too

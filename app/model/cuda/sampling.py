@@ -363,7 +363,7 @@ class DeviceSampler:
     def _filter(
         self, batch: _Batch, rows: tuple[Any, ...], tops: Tensor, sizes: dict[str, int]
     ) -> tuple[Tensor, Tensor]:
-        """Find what top_k and top_p keep; see ``kernels.mark_edge``."""
+        """Find the tokens that top_k and top_p keep; see ``kernels.mark_edge``."""
         filters = len(batch.filtered)
         if not filters:
             return tops, tops

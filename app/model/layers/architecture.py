@@ -163,7 +163,7 @@ def is_plain_embedding(module: nn.Module) -> bool:
 
 
 def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> None:
-    """Remove what would make a row depend on the rest of its batch, or stall a device.
+    """Remove code that makes a row depend on the rest of its batch, or stalls a device.
 
     Rotary embeddings that choose their frequencies by the longest position in the batch
     (``longrope``, ``dynamic``) are frozen to one choice for the process: the long factors where

@@ -94,7 +94,7 @@ def kinds_of(model: nn.Module) -> str:
 
 
 def require_quantizable(config: ModelConfig, device: torch.device) -> None:
-    """Raises ``UnsupportedModel``, with what to do, where ``config.quantize`` cannot be had."""
+    """Raises ``UnsupportedModel``, with the remedy, if ``config.quantize`` is not supported."""
     if config.quantize is None:
         return
     if device.type != "cpu":

@@ -17,11 +17,10 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from app.model.inputs import STATE_ARRAYS, Ints, SpanLayout, StateArrays, StepArrays
+from app.model.inputs import NO_INTS, STATE_ARRAYS, Ints, SpanLayout, StateArrays, StepArrays
 
 _FIXED = 7 + len(STATE_ARRAYS)
 """Parts that every message has, beside the slots of each cache group."""
-_NONE: Ints = np.empty(0, dtype=np.int64)
 
 
 def pack(step: StepArrays, drawn: int) -> Ints:
@@ -39,10 +38,10 @@ def pack(step: StepArrays, drawn: int) -> Ints:
         step.token_ids,
         step.positions,
         step.drawn_rows,
-        _NONE if step.adapters is None else step.adapters,
-        _NONE if step.ancestors is None else step.ancestors,
+        NO_INTS if step.adapters is None else step.adapters,
+        NO_INTS if step.ancestors is None else step.ancestors,
         step.logits_rows,
-        *[_NONE if states is None else getattr(states, name) for name in STATE_ARRAYS],
+        *[NO_INTS if states is None else getattr(states, name) for name in STATE_ARRAYS],
         np.array(lines, dtype=np.int64).reshape(-1),
         *step.slots,
     ]

@@ -53,7 +53,7 @@ STYLES: Mapping[str, Style] = {
     "moe_tp_experts": Style(sums=True),
     "all_reduce": Style(sums=True),
     "embedding_rowwise": Style(dim=0, looks_up=True),
-    # What these add concerns gradients, or parameters that are DTensors.
+    # These concern gradients, or parameters that are DTensors.
     "replicate": Style(),
     "replicated_with_grad_allreduce": Style(),
     "mla_kv_a_proj": Style(),
@@ -89,7 +89,7 @@ def check_sharing(config: ModelConfig, settings: PretrainedConfig) -> None:
 
 
 def check_plan(config: PretrainedConfig, ranks: int) -> None:
-    """Raises ``UnsupportedModel`` where so many ranks cannot share this kind of model."""
+    """Raises ``UnsupportedModel`` if ``ranks`` processes cannot share this kind of model."""
     text = config.get_text_config()
     kind = text.model_type
     plan = getattr(text, "base_model_tp_plan", None) or {}

@@ -90,7 +90,7 @@ def _exit_with_rank_0(life: socket.socket, job: Job) -> None:
     with contextlib.suppress(OSError):
         while life.recv(1):
             pass
-    shutil.rmtree(Path(job.store).parent, ignore_errors=True)  # nobody else is left to do it
+    shutil.rmtree(Path(job.store).parent, ignore_errors=True)  # no other process is left to do it
     os._exit(0)
 
 

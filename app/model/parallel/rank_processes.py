@@ -42,7 +42,7 @@ _LOSS_SECONDS = 3.0
 _EXIT_SECONDS = 10.0
 """Time limit, while loading, for this process to end after a rank is gone; then it is ended."""
 _LEAVE_SECONDS = 5.0
-"""Time limit for ranks to end when they are told to."""
+"""Time limit for ranks to end after the message to do so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _Member:
         """Tell the rank to end: after the steps it has been sent, or at once."""
         with contextlib.suppress(OSError):
             if at_once:
-                self.life.shutdown(socket.SHUT_WR)  # reading goes on, to its end
+                self.life.shutdown(socket.SHUT_WR)  # it can still be read to its end
             else:
                 self.steps.sendall(END)
 

@@ -28,7 +28,7 @@ def share(model: PreTrainedModel, group: Group) -> None:
     modules = dict(model.named_modules())
     widths = {name: _width(modules[name]) for name in styles if name in modules}
     if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
-        for module in modules.values():  # what transformers has put around them for DTensors
+        for module in modules.values():  # remove transformers' wrappers for DTensors
             if module.__dict__.pop("_is_hooked", False):
                 module.__dict__.pop("forward", None)
         styles = _as_read(model, styles)
