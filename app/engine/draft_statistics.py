@@ -53,7 +53,7 @@ class DraftStatistics:
         branch.record(token)
 
     def expect(self, place: Hashable, *, plain: bool) -> None:
-        """Record whether the token just drawn at ``place`` came alone (``plain``)."""
+        """Record whether the draw at ``place`` added exactly one token (``plain``)."""
         if plain:
             self.multi_token_places.pop(place, None)
         elif place not in self.multi_token_places:

@@ -95,7 +95,7 @@ class FairQueue(Generic[T]):
         return item in self._serials or self.has_returned(item)
 
     def has_returned(self, item: T) -> bool:
-        """Whether ``item`` came back, and waits in front of its class."""
+        """Whether ``item`` was put back, and waits in front of its class."""
         return item in self._of(item).back
 
     def push(self, item: T) -> None:

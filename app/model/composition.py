@@ -303,7 +303,7 @@ def _rehearsed(
     size, shapes = config.block_size, loaded.shapes
     storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=loaded.device)
     states = allocate_states(loaded.recurrent.shapes, CHECKED_SLOTS, loaded.device)
-    whole = [n for n, asked in loaded.route.options.items() if asked.window is None] or [*shapes]
+    whole = [n for n, each in loaded.route.options.items() if each.window is None] or [*shapes]
     token_bytes = sum(shapes[layer].token_bytes for layer in whole)
     most = _agreed(budget.most_tokens(token_bytes), group) if token_bytes else _BOUNDLESS_LEN
     context = min(config.max_model_len or position_limit(loaded.model.config) or most, most)
@@ -346,30 +346,30 @@ def _agreed(number: int, group: Group | None) -> int:
     return number if group is None else group.least(number)
 
 
-def _vocab_size(loaded: LoadedModel, asked: int | None) -> int:
+def _vocab_size(loaded: LoadedModel, tokens: int | None) -> int:
     width = int(loaded.model.config.get_text_config().vocab_size)
-    if asked is not None and asked > width:
+    if tokens is not None and tokens > width:
         raise UnsupportedModel(
-            f"the tokenizer has {asked} tokens, but the model gives logits for {width}"
+            f"the tokenizer has {tokens} tokens, but the model gives logits for {width}"
         )
-    return asked or width
+    return tokens or width
 
 
 def _max_model_len(use: CacheUse, cache_tokens: int | None) -> int:
     """``cache_tokens`` None: the model has no attention, so no cache limits its length."""
-    asked, limit = use.asked, use.limit
+    required, limit = use.required, use.limit
     if cache_tokens is None:
-        cache_tokens = max(asked or 0, limit or _BOUNDLESS_LEN)
-    if asked is None:
+        cache_tokens = max(required or 0, limit or _BOUNDLESS_LEN)
+    if required is None:
         return cache_tokens if limit is None else min(limit, cache_tokens)
-    if limit is not None and asked > limit:
-        raise UnsupportedModel(f"max_model_len is {asked}, but the model's limit is {limit}")
-    if asked > cache_tokens:
+    if limit is not None and required > limit:
+        raise UnsupportedModel(f"max_model_len is {required}, but the model's limit is {limit}")
+    if required > cache_tokens:
         raise UnsupportedModel(
-            f"max_model_len is {asked}, but the cache holds {cache_tokens} tokens; "
+            f"max_model_len is {required}, but the cache holds {cache_tokens} tokens; "
             "raise kv_cache_bytes or lower max_model_len"
         )
-    return asked
+    return required
 
 
 def run_as_stored(config: ModelConfig, device: torch.device) -> bool:

@@ -71,9 +71,9 @@ class RaggedForward:
             if self._recurrent is not None:
                 self._recurrent.target = None
 
-    def interrupt_when(self, asked: Callable[[], bool] | None) -> None:
+    def interrupt_when(self, condition: Callable[[], bool] | None) -> None:
         """See ``TorchRunner.interrupt_when``."""
-        self._route.interrupted = asked
+        self._route.interrupted = condition
 
     def model_positions(self, step: StepArrays) -> Tensor:
         """``position_ids`` for the model: [1, T], or by axis [axes, 1, T]."""

@@ -176,10 +176,10 @@ class TorchRunner:
         with another process, or writing recurrent states."""
         return self._forward.device.type == "cpu" and self._leader is None and self.states is None
 
-    def interrupt_when(self, asked: Callable[[], bool] | None) -> None:
-        """Make the next step raise ``StepInterrupted`` before a layer at which ``asked()`` is true;
-        None: it is computed whole."""
-        self._forward.interrupt_when(asked)
+    def interrupt_when(self, condition: Callable[[], bool] | None) -> None:
+        """Make the next step raise ``StepInterrupted`` before the first layer where the condition
+        holds; None: it is computed whole."""
+        self._forward.interrupt_when(condition)
 
     def watch(self, on_loss: Callable[[str], None]) -> None:
         """Call ``on_loss`` once, from any thread, when a process that shares the model is gone, so

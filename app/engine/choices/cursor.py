@@ -55,7 +55,7 @@ class Cursor:
         self._locator = locator
         self._scan = JsonScan() if locator is None else None
         """None outside of JSON values."""
-        self._asked = False
+        self._handled = False
         """Whether the choice at the cursor has been handled."""
 
     @property
@@ -83,14 +83,14 @@ class Cursor:
             if scan is None:
                 return None
             if self._is_text:
-                asked, self._asked = self._asked, True
-                return None if asked else self._choice(Place.TEXT)
+                handled, self._handled = self._handled, True
+                return None if handled else self._choice(Place.TEXT)
             place = self._place(scan)
             if place is Place.END and self._locator is not None:
                 self._scan = None
                 continue
-            if not self._asked and place in CHOICES:
-                self._asked = True
+            if not self._handled and place in CHOICES:
+                self._handled = True
                 found = self._choice(place)
                 if found is not None:
                     return found
@@ -109,7 +109,7 @@ class Cursor:
             self._pass(self.text(self._at, min(end, self._at + _MOST_AT_ONCE)))
         if start is None or start > len(self._text):
             return None
-        self._scan, self._asked = JsonScan(), False
+        self._scan, self._handled = JsonScan(), False
         return self._scan
 
     def _choice(self, place: Place) -> Found | None:
@@ -139,9 +139,9 @@ class Cursor:
                 choice = self._listed(scan.after_value())
                 if choice is not None and not choice.is_open:
                     scan.end_number()
-        elif scan.place is Place.FIRST_ITEM and self._asked and self._has_item():
+        elif scan.place is Place.FIRST_ITEM and self._handled and self._has_item():
             scan.begin_item()
-            self._asked = False
+            self._handled = False
         return scan.place
 
     def _has_item(self) -> bool:
@@ -166,7 +166,7 @@ class Cursor:
                 return index
             scan.push(byte)
             if place is Place.STRING or byte not in BLANKS:
-                self._asked = False
+                self._handled = False
                 if scan.place in CHOICES or scan.place is Place.END:
                     return index + 1
         return len(sure)

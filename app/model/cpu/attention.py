@@ -206,13 +206,13 @@ class CpuAttention:
                 return heads.results(sums)
             out[rows] = heads.results(sums)
         for span in self._long_spans(query.dtype, group, options):
-            asked, found = query[:, span.rows], self._gather(entries, span.blocks)[0, 0]
+            queries, found = query[:, span.rows], self._gather(entries, span.blocks)[0, 0]
             attend = (
                 attend_expanded
-                if is_better_expanded(asked.shape[1], len(found), heads, found.shape[1])
+                if is_better_expanded(queries.shape[1], len(found), heads, found.shape[1])
                 else attend_absorbed
             )
-            out[span.rows] = attend(asked, found, options, heads, partial(_attend_long, span))
+            out[span.rows] = attend(queries, found, options, heads, partial(_attend_long, span))
         return out
 
     def attend_long(
@@ -299,19 +299,19 @@ def _long_span(
 ) -> _LongSpan:
     window = options.window
     skipped = 0 if window is None else max(0, span.start - window + 1) // block_size
-    asking = np.arange(span.start, span.end)[:, None]
-    asked = np.arange(skipped * block_size, len(span.blocks[group]) * block_size)[None]
-    hidden = asked > asking
+    queries = np.arange(span.start, span.end)[:, None]
+    keys = np.arange(skipped * block_size, len(span.blocks[group]) * block_size)[None]
+    hidden = keys > queries
     if len(later):
-        hidden &= asked >= later[span.row : span.row + span.length, None]
+        hidden &= keys >= later[span.row : span.row + span.length, None]
     if ancestors is not None:
         own = slice(span.start - skipped * block_size, span.end - skipped * block_size)
         hidden[:, own] = (ancestors[:, None] >> np.arange(span.length)) & 1 == 0
-        asking = span.start + depths_of(ancestors)[:, None]
-        asked[:, own] = asking.T
+        queries = span.start + depths_of(ancestors)[:, None]
+        keys[:, own] = queries.T
     if window is not None:
         chunked = options.chunked
-        hidden |= asking // window != asked // window if chunked else asking - asked >= window
+        hidden |= queries // window != keys // window if chunked else queries - keys >= window
     by_distance = options.slopes is not None or options.near is not None
     # float32 if biases by distance are added: the model's type does not hold all positions.
     mask = torch.zeros(hidden.shape, dtype=torch.float32 if by_distance else dtype)
@@ -320,7 +320,7 @@ def _long_span(
         rows=slice(span.row, span.row + span.length),
         blocks=torch.from_numpy(span.blocks[group][skipped:]),
         mask=mask,
-        distances=torch.from_numpy(asking - asked) if by_distance else None,
+        distances=torch.from_numpy(queries - keys) if by_distance else None,
     )
 
 

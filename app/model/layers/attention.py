@@ -211,8 +211,8 @@ def _with_bias(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> tuple[
     The bias is the same for all query heads of a key head.
     """
     shares = (bias[:: query.shape[0] // key.shape[0], :, None] / scale).to(key)
-    asked = query.new_ones((*query.shape[:2], 1))
-    return torch.cat([query, asked], -1), torch.cat([key, shares], -1)
+    ones = query.new_ones((*query.shape[:2], 1))
+    return torch.cat([query, ones], -1), torch.cat([key, shares], -1)
 
 
 def _with_sinks(query: Tensor, key: Tensor, sinks: Tensor, scale: float) -> tuple[Tensor, Tensor]:

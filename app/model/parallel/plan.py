@@ -69,12 +69,12 @@ def check_sharing(config: ModelConfig, settings: PretrainedConfig) -> None:
     ``settings`` is the model's own configuration.
     """
     ranks = config.tensor_parallel
-    for asked, what in (
+    for enabled, what in (
         (is_gguf(config.model), "GGUF files are"),
         (config.quantize is not None, "quantised weights (quantize) are"),
         (config.adapters is not None, "adapters are"),
     ):
-        if asked:
+        if enabled:
             raise UnsupportedModel(f"{what} not supported with tensor_parallel; set it to 1")
     if config.batch_invariant:
         raise UnsupportedModel(
