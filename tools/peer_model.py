@@ -33,7 +33,7 @@ from app.terminal.screen import open_screen
 from loadtest.tasks import CHARACTER, CHARACTERS, CITIES
 from tools.bench.model_folder import CHAT_TEMPLATE
 from tools.demo_model.corpus import mixture
-from tools.progress import telling_share
+from tools.progress import reporting_share
 
 END: Final = "<|endoftext|>"
 VOCABULARY: Final = 32_000
@@ -93,7 +93,7 @@ def train(plan: Plan) -> None:
     batches = _batches(tokenizer, plan)
     start, step = time.monotonic(), 0
     told = open_screen(sys.stderr).progress
-    for progress in telling_share(told, "training", lambda step: _progress(plan, step, start)):
+    for progress in reporting_share(told, "training", lambda step: _progress(plan, step, start)):
         # The rate rises over the first twentieth, then falls to zero in a straight line.
         optimizer.param_groups[0]["lr"] = plan.learning_rate * min(20 * progress, 1 - progress)
         loss = _update(model, optimizer, *next(batches))

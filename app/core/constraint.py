@@ -22,6 +22,14 @@ Mask = NDArray[np.uint32]
 """Packed token mask, shape [ceil(V / 32)]: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
 
 
+def full_mask(vocab_size: int) -> Mask:
+    """The mask that allows every token id below ``vocab_size``."""
+    mask = np.full(-(-vocab_size // 32), 0xFFFFFFFF, dtype=np.uint32)
+    if vocab_size % 32:
+        mask[-1] = (1 << vocab_size % 32) - 1
+    return mask
+
+
 ConstraintSpec = JsonSchema | JsonObject | Regex | Choice | Grammar | Composite
 
 

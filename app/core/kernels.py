@@ -150,7 +150,7 @@ def kernel(**options: Any) -> Callable[[_F], _F]:
 
 
 @contextlib.contextmanager
-def telling_compilations(progress: Progress) -> Iterator[None]:
+def reporting_compilations(progress: Progress) -> Iterator[None]:
     """Report compilations during the block as a stage, which begins with the first one."""
     with contextlib.ExitStack() as stages:
         listener = _Compilations(

@@ -44,7 +44,7 @@ class Silence:
 SILENCE = Silence()
 
 
-def telling(
+def reporting(
     progress: Progress, name: str, items: Iterable[_T], *, of: int | None = None, unit: str = ""
 ) -> Iterator[_T]:
     """Yields ``items`` as a stage of ``of`` units, by default their number."""

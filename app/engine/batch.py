@@ -1,4 +1,4 @@
-"""What one step computes, and for which sequences."""
+"""The tokens and sequences of one step, and their results."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ONE_DRAW: tuple[int, ...] = (0,)
 
 
 class Stopwatch:
-    """Seconds since it was last asked."""
+    """Gives the seconds since its last call."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.now = clock()
-        """When it was last asked."""
+        """Time of the last call."""
 
     def __call__(self) -> float:
         before, self.now = self.now, self._clock()
@@ -137,7 +137,7 @@ class Portion(Span):
         ]
 
     def draw_at(self, position: int) -> int | None:
-        """Which draw is for what follows ``position``, if there is one that can be used."""
+        """Index of the draw for the token after ``position``; None if there is no usable one."""
         after = position - self.first_drawn
         usable = self.draws[: self.num_usable]
         return usable.index(after) if after in usable else None

@@ -63,7 +63,7 @@ class Budget:
 
 
 class Thinking:
-    """Finds the end of the reasoning, whose marks may be split over tokens."""
+    """Finds the end of the reasoning; tokens may split its marks."""
 
     def __init__(self, budget: ThinkingBudget, most: int) -> None:
         """``most``: maximum number of tokens to reserve."""
@@ -82,7 +82,7 @@ class Thinking:
             self.kept, self._begin, self._tail = self._grown(data)
 
     def after(self, draft: bytes) -> int:
-        """What ``kept`` would be if the answer grew by ``draft``. Changes nothing."""
+        """Value of ``kept`` after ``draft``, if that were added. Changes nothing."""
         return self._grown(draft)[0] if self.kept else 0
 
     def _grown(self, data: bytes) -> tuple[int, bytes, bytes]:

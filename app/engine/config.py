@@ -37,7 +37,8 @@ class EngineConfig:
 
     @property
     def most_whole(self) -> int:
-        """Maximum tokens of an image in one step, which also has one of each other sequence."""
+        """Maximum tokens of an image that is computed in one step, beside one token of every other
+        sequence."""
         return self.max_batch_tokens - self.max_running
 
     def __post_init__(self) -> None:

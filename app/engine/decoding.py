@@ -22,6 +22,7 @@ from app.engine.stop_tokens import EditedMasks
 from app.engine.token_sources import DRAFTED, HELD, SAMPLED
 
 _MOST_PLAIN = 1 << 14
+"""Maximum tokens cached in ``Decoder._plain``."""
 
 _MOST_AGAIN = 64
 """Maximum rejected draws of one token; states narrow to a shortest completion long before."""
@@ -50,7 +51,7 @@ class Decoder:
         """Leapt tokens and budgets met, since the engine last took these counts."""
         self.spelling = self._leaper.spelling
         self._plain: dict[int, AnswerToken] = {}
-        """Cached drawn tokens without log-probabilities, since the same ones recur."""
+        """By id, drawn tokens without log-probabilities: the same ones recur."""
 
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
@@ -59,7 +60,7 @@ class Decoder:
             sequence.prediction = Prediction(sequence.request.options.prediction)
         sequence.cursor = self._scorer.cursor(sequence.request, sequence.state)
         self._settle(sequence)
-        self._scorer.look(sequence)
+        self._scorer.find_next(sequence)
         self.draft(sequence, 1)
 
     def draft(self, sequence: Sequence, running: int) -> None:
@@ -75,9 +76,9 @@ class Decoder:
         self._expect_draft(sequence, len(sequence.draft.tokens), running)
 
     def learn(self, sequence: Sequence, running: int) -> None:
-        """Note whether drafts would pay off for a sequence whose next step is already launched.
+        """Record whether the answer would have had a draft; its next step is already launched.
 
-        Nothing is drafted. In steps with many answers this is only tried now and then.
+        In steps with many answers this is done once in 16 calls.
         """
         statistics = sequence.statistics
         if statistics is None:
@@ -95,20 +96,20 @@ class Decoder:
             sequence.statistics.expect(sequence.place, plain=False)
 
     def record(self, portion: Portion, position: int) -> bool:
-        """Record the outcome of the draft for ``position``; returns whether it was right."""
+        """Record the outcome of the draft for ``position``; returns whether it was correct."""
         index, draft = position - portion.first_drawn - 1, portion.draft
         if not 0 <= index < len(draft.tokens):
             return False
         sequence, tokens = portion.sequence, portion.sequence.tokens
-        came = position < len(tokens) and tokens[position] == draft.tokens[index]
-        if came:
+        correct = position < len(tokens) and tokens[position] == draft.tokens[index]
+        if correct:
             sequence.sources.confirm(position - sequence.answer_start, DRAFTED)
         source = draft.sources[index]
         if source is Source.COPIED and sequence.statistics is not None:
-            sequence.statistics.copies.record(came)
+            sequence.statistics.copies.record(correct)
         elif source is Source.PREDICTED and sequence.prediction is not None:
-            sequence.prediction.record(came)
-        return came
+            sequence.prediction.record(correct)
+        return correct
 
     def masks(self, portion: Portion, work: int) -> list[Mask | None]:
         """Masks for the draws of ``portion``: after the answer, and after some drafted tokens.
@@ -166,7 +167,7 @@ class Decoder:
         return mask if edit is None else self._edited.get(mask, edit)
 
     def take(self, sequence: Sequence, sampled: SampledToken) -> int:
-        """Add a drawn token to the answer, then leap if the way on is forced.
+        """Add a drawn token to the answer, then leap if text is forced.
 
         Returns the lowest position of ``sequence.tokens`` that is new or changed. If the token
         is rejected, only ``sequence.drawn_again`` changes, and the draw has to be repeated.
@@ -207,7 +208,7 @@ class Decoder:
             statistics.expect(sequence.place, plain=plain and sequence.finish_reason is None)
         changed = min(changed, settled)
         if sequence.cursor is not None:
-            self._scorer.look(sequence)
+            self._scorer.find_next(sequence)
             if sequence.scoring is not None:
                 changed = min(changed, sequence.scoring.base - 1)
         return changed
@@ -215,8 +216,8 @@ class Decoder:
     def _budget(self, sequence: Sequence, draft: Seq[int]) -> int | None:
         return sequence.budget.left(sequence.length, draft, self.spelling)
 
-    def go_on(self, sequence: Sequence) -> int:
-        """Continue after a choice was scored, with the way that was sampled, to the next choice.
+    def finish_choice(self, sequence: Sequence) -> int:
+        """Finish a scored choice, leap if its way was drawn, and find the next choice.
 
         Returns the lowest position of ``sequence.tokens`` that is new, changed or read again.
         """
@@ -226,7 +227,7 @@ class Decoder:
         if scoring.exact:
             sequence.draft = NO_DRAFT
             changed = self._settle(sequence)
-        self._scorer.look(sequence)
+        self._scorer.find_next(sequence)
         if sequence.scoring is not None:
             return min(changed, sequence.scoring.base - 1)
         if sequence.pending_finish is not None:

@@ -46,7 +46,7 @@ class Draft:
         return Draft(self.tokens[:length], self.sources[:length])
 
     def draws(self) -> Iterator[int]:
-        """How many drafted tokens come before each draw, in order: 0 for the first."""
+        """For each draw in order, the number of drafted tokens before it: 0 for the first."""
         for index, source in enumerate(self.sources):
             if source is not Source.LEAPT:
                 yield index

@@ -1,4 +1,4 @@
-"""What earlier answers of one constraint did: the ways they went, and what came of forced text."""
+"""Statistics of earlier answers of one constraint, for drafts, and a cache of its leaps."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ class DraftStatistics:
 
     def __init__(self) -> None:
         self.copies = Rate(0.75)
-        """Rate at which tokens copied from the prompt were right."""
+        """Success rate of tokens copied from the prompt."""
         self.changes: Lru[Hashable, Change] = Lru(
             _CHANGES_BYTES, lambda change: _TOKEN_BYTES * (WINDOW_TOKENS + len(change.tokens))
         )
         """Changes by leaps, keyed by state and end of the answer, on which alone they depend."""
         self.multi_token_places: dict[Hashable, None] = {}
-        """States where the last draw brought more than a token: a leap, a draft, or the end."""
+        """States whose last draw did not add exactly one token: a leap, a draft or the end
+        followed."""
         self._skipped = 0
         self._branches: dict[tuple[Hashable, int], _Branch] = {}
 
@@ -52,7 +53,7 @@ class DraftStatistics:
         branch.record(token)
 
     def expect(self, place: Hashable, *, plain: bool) -> None:
-        """Record whether the token just drawn at ``place`` came alone (``plain``)."""
+        """Record whether the draw at ``place`` added exactly one token (``plain``)."""
         if plain:
             self.multi_token_places.pop(place, None)
         elif place not in self.multi_token_places:
@@ -66,19 +67,20 @@ class DraftStatistics:
         return self._skipped != 0
 
     def likeliest(self, place: Hashable, last: int) -> tuple[int, float]:
-        """The most frequent token there, and its rate, which is below 1."""
+        """The most frequent token at ``place`` after ``last``, and its rate, which is below 1; -1
+        and 0 if none was drawn there."""
         branch = self._branches.get((place, last))
         return (-1, 0.0) if branch is None else (branch.commonest, branch.rate)
 
 
 class _Branch:
-    """How often answers went which way."""
+    """Counts of the tokens drawn at one place."""
 
     __slots__ = ("_total", "commonest", "counts", "rate")
 
     def __init__(self) -> None:
         self.commonest = -1
-        """The first to have come, of several."""
+        """Of equally frequent tokens, the one that was counted first."""
         self.rate = 0.0
         self.counts: dict[int, int] = {}
         self._total = 0
@@ -98,7 +100,7 @@ class _Branch:
 
 
 class Rate:
-    """How often a kind of guess came true lately."""
+    """Recent success rate of a kind of guess: a moving average over some 16 of them."""
 
     __slots__ = ("_refused", "rate")
 
@@ -106,9 +108,10 @@ class Rate:
         self.rate = rate
         self._refused = 0
 
-    def record(self, came: bool) -> None:
-        self.rate += (came - self.rate) / 16
+    def record(self, correct: bool) -> None:
+        self.rate += (correct - self.rate) / 16
 
     def try_again(self) -> bool:
+        """Whether to try a guess although its rate is too low: one call in 16."""
         self._refused = (self._refused + 1) % _EVERY_SO_OFTEN
         return self._refused == 0

@@ -1,9 +1,9 @@
-"""Guesses how an answer goes on: from what earlier answers did, the prompt, and a prediction.
+"""Drafts the continuation of an answer, from three sources.
 
-At a branch of its constraint an answer mostly does what others did there before, and the values of
-an extraction are copied from the prompt; where a value has to stand there, the place is known. A
-guess is followed through the leap that it would bring, to the next branch. Whether it is right is
-decided by the very draws that plain decoding makes, so a bad guess costs some computation and never
+At a branch of its constraint an answer mostly continues as earlier answers did, and the values of
+an extraction are copied from the prompt; a verbatim value has a known place there. The client may
+send a prediction. A guess is followed through the leap after it, to the next branch. It is verified
+by the same draws that plain decoding makes, so a wrong guess costs some computation and never
 changes an answer (Leviathan et al., "Fast Inference from Transformers via Speculative Decoding",
 2023; drafts that copy: Saxena, "Prompt Lookup Decoding", 2023).
 """
@@ -42,17 +42,15 @@ _LONGEST_QUOTE = 160
 """Maximum bytes copied for a verbatim value, whose place in the prompt is known."""
 _COPIED_FROM = 1 << 16
 """Bytes at the prompt's end that are searched for every draft."""
-_ENDING = LONGEST_ENDING
-"""Tokens of an answer's end that are looked for in its prediction."""
 _INSIDE_CHARACTER = re.compile(rb"[\x80-\xbf]")
 _WINDOW = 4
 """Tokens before a copy that are tokenized with it."""
 
 
 class Drafter:
-    """Drafts for all sequences. What it learns of a constraint lives as long as that does.
+    """Drafts for all sequences. Statistics of a constraint are dropped with it.
 
-    It is learned from requests that want drafts, and used within their scope alone.
+    They are collected from requests that use drafts, and used within their scope alone.
     """
 
     def __init__(self, leaper: Leaper, config: EngineConfig) -> None:
@@ -63,7 +61,7 @@ class Drafter:
         """By constraint and scope."""
 
     def statistics(self, request: EngineRequest) -> DraftStatistics | None:
-        """What earlier answers of its constraint did; None where there is none."""
+        """Statistics of the request's constraint in its scope; None if it has no constraint."""
         constraint, scope = request.constraint, request.scope
         if constraint is None:
             return None
@@ -78,11 +76,11 @@ class Drafter:
         return learned[constraint][scope]
 
     def wanted(self, request: EngineRequest) -> bool:
-        """Whether a request uses drafts; only such requests are learned from."""
+        """Whether a request uses drafts; statistics are collected from such requests alone."""
         return request.options.draft and self._config.draft_branches
 
     def extend(self, sequence: Sequence, running: int) -> Draft:
-        """The draft of a sequence, whose current draft is what its last leap held back.
+        """Extend the current draft, the tokens that the last leap held back.
 
         ``running`` sequences share the next step. Costs a tokenization or two for each guess.
         """
@@ -99,13 +97,13 @@ class Drafter:
                 path.accept(token)
             self._walk(path, most, running)
         except (RejectedToken, RequestError):
-            pass  # what was drafted before stands
+            pass  # keep the tokens drafted before the error
         if len(path.tokens) != len(draft.tokens):
             draft = Draft(tuple(path.tokens), tuple(path.sources))
         return draft.cut(most)
 
     def _walk(self, path: _Path, most: int, running: int) -> None:
-        """Guess, leap, guess, until it becomes unlikely or long."""
+        """Guess and leap in turn, until the path becomes unlikely or has ``most`` tokens."""
         likely, floor = 1.0, self._floor(running, 1)
         statistics, copies = path.statistics, path.statistics.copies
         while len(path.tokens) < most:
@@ -137,14 +135,16 @@ class Drafter:
                     return
 
     def _predicted_text(self, sequence: Sequence, most: int, running: int) -> Draft:
-        """The draft of an answer that nothing constrains."""
+        """The draft of an answer without a constraint."""
         prediction = sequence.prediction
         assert prediction is not None
         likely, floor = 1.0, self._floor(running, 1)
         rate = prediction.rate
         if likely * rate.rate < floor and not rate.try_again():
             return NO_DRAFT
-        ending = sequence.tokens[max(sequence.answer_start, len(sequence.tokens) - _ENDING) :]
+        # A token has a byte or more, so these hold the longest ending that is searched for.
+        first = max(sequence.answer_start, len(sequence.tokens) - LONGEST_ENDING)
+        ending = sequence.tokens[first:]
         tokens = self._rest(prediction, ending, whole=len(ending) == sequence.length)
         count = 0
         while count < min(len(tokens), most) and (likely >= floor or not count):
@@ -165,7 +165,7 @@ class Drafter:
         rate = prediction.rate
         if likely * rate.rate < floor and not rate.try_again():
             return None
-        ending, length = path.ending(_ENDING), len(path.tokens)
+        ending, length = path.ending(LONGEST_ENDING), len(path.tokens)
         whole = len(ending) == path.sequence.length + length
         for token in self._rest(prediction, ending, whole=whole):
             if length < len(path.tokens) and (likely < floor or len(path.tokens) >= most):
@@ -188,7 +188,7 @@ class Drafter:
     def _continued(self, before: list[int], rest: bytes) -> list[int]:
         """The tokens of ``rest`` as the tokenizer splits it behind ``before``.
 
-        Without the last one, which is unsure.
+        The last one is left out: the text after ``rest`` could change it.
         """
         spelled = [self._spelling[token] for token in before]
         while spelled and _INSIDE_CHARACTER.match(spelled[0]):
@@ -206,7 +206,7 @@ class Drafter:
         return max(_LEAST, cost / (cost + self._config.spare_tokens))
 
     def _follow(self, path: _Path, token: int, source: Source) -> bool:
-        """Add a guess and the leap after it to ``path``; whether the path can go on."""
+        """Add a guess and the leap after it to ``path``; returns whether the path can continue."""
         path.accept(token)
         if path.state.is_final:
             return False  # the draw of this token ends the answer, and no pass follows it
@@ -221,7 +221,7 @@ class Drafter:
             return True
         path.state.accept_bytes(change.text)
         if change.dropped > 1 or path.state.is_final:
-            path.cut(-1)  # what follows the guess is computed anew, or nothing is
+            path.cut(-1)  # the guess is retokenized with earlier tokens, or ends the answer
             return False
         if change.dropped:
             path.cut(-1)
@@ -242,7 +242,7 @@ class Drafter:
         return self._continued(path.ending(_WINDOW), rest)
 
     def _found(self, path: _Path, value: bytes) -> bytes:
-        """What follows ``value`` where it stands in the prompt last."""
+        """The text after the last occurrence of ``value`` in the prompt."""
         prompt = path.sequence.prompt_ending(self._spelling, _COPIED_FROM)
         at = prompt.rfind(value)
         if at < 0:
@@ -256,7 +256,7 @@ class Drafter:
 
 @dataclass(slots=True)
 class _Path:
-    """A way on from a sequence, as far as it has been followed."""
+    """The drafted continuation of a sequence so far."""
 
     sequence: Sequence
     statistics: DraftStatistics

@@ -49,8 +49,8 @@ class Engine:
         host      plan launch masks             commit emit | plan ...
         device         | forward pass   | draws |               | ...
 
-    With ``EngineConfig.overlap`` a step is launched while the one before runs, and the device has
-    always something to do. Answers that cannot know what to go on with wait for the commit::
+    With ``EngineConfig.overlap`` a step is launched while the one before runs, so the device always
+    has work. Answers whose next token is not known by then wait for the commit::
 
         host      plan N+1, launch | wait N, commit N, masks, draws N+1, emit N | plan N+2, launch
         device    forward pass N  | draws N | forward pass N+1             | draws N+1 | ...
@@ -217,7 +217,7 @@ class Engine:
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
         at_work = spans or scheduled or landing or len(self._unopened)
         assert at_work or not self._sequences, "work, but no progress"
-        for sequence in batch.scheduled:  # whose first turn has come; some have ended
+        for sequence in batch.scheduled:  # some have ended with their opening
             if sequence.finish_reason is not None:
                 self._forget(sequence)
         if openings := [chunk for each in batch.scheduled if (chunk := each.emit()) is not None]:
@@ -375,7 +375,7 @@ class Engine:
                 else:
                     portion.scoring.receive(drawn[row : row + portion.scoring.num_rows])
                     if portion.scoring.is_done:
-                        valid = min(valid, self._decoder.go_on(sequence))
+                        valid = min(valid, self._decoder.finish_choice(sequence))
             except Exception as error:
                 self._fail(sequence, error)
             if sequence.prediction is not None and portion.num_taken:
@@ -385,7 +385,7 @@ class Engine:
             if later is not None:
                 self._scheduler.follow(later, drawn[row].token_id if portion.draws else -1)
             if (portion.num_taken or portion.scoring) and sequence.finish_reason is None:
-                try:  # to draft how it goes on, unless that is launched already
+                try:  # draft the continuation, unless it is launched already
                     if later is None or later.void:
                         self._decoder.draft(sequence, running)
                     else:

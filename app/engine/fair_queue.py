@@ -1,6 +1,6 @@
 """A fair queue: the highest class first, and within a class a queue for each tenant.
 
-Served tokens are counted while anybody of the class waits, and the next turn goes to the waiting
+Served tokens are counted while an item of the class waits, and the next turn goes to the waiting
 tenant that was served least (Sheng et al. 2024, "Fairness in Serving Large Language Models", arXiv
 2401.00588, section 3: virtual token counters). A tenant that returns gets no credit for its
 absence: its counter is raised to the minimum of the waiting tenants. A class that has waited for
@@ -95,14 +95,14 @@ class FairQueue(Generic[T]):
         return item in self._serials or self.has_returned(item)
 
     def has_returned(self, item: T) -> bool:
-        """Whether ``item`` came back, and waits in front of its class."""
+        """Whether ``item`` was put back, and waits in front of its class."""
         return item in self._of(item).back
 
     def push(self, item: T) -> None:
         """Join the line of its tenant. Costs O(tenants) where that was empty."""
         tenant, found = self._tenant_of(item), self._of(item)
         if not found.lines:
-            found.idle.clear()  # nobody waits for anybody: all start anew
+            found.idle.clear()  # nothing was waiting: all tenants start anew
         self._serials[item] = self._arrivals
         if tenant not in found.lines:
             line = found.idle.pop(tenant, None) or _Line[T](0)
@@ -143,7 +143,7 @@ class FairQueue(Generic[T]):
         return min(ranked)[-1] if ranked else None  # no two have one serial
 
     def is_overdue(self, item: T) -> bool:
-        """Whether the class of ``item`` has let so many turns pass that the next one is its own."""
+        """Whether the class of ``item`` has waited for ``MOST_BEFORE`` turns, and is next."""
         return self._of(item).passed >= MOST_BEFORE
 
     def take(self, item: T) -> bool:
@@ -166,7 +166,7 @@ class FairQueue(Generic[T]):
         return overdue
 
     def remove(self, item: T) -> None:
-        """``item`` gives up. It has to be in the queue."""
+        """Remove ``item``, which must be in the queue, without a turn."""
         if item in self._serials:
             self._leave(item)
         else:

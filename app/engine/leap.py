@@ -77,7 +77,7 @@ class _Split:
     tokens: list[int]
     """Tokens of the window's text and the forced text."""
     pieces: list[bytes]
-    """What each of them spells."""
+    """Bytes of each token."""
     inside: int
     """Bytes of the window's text, which the answer already has."""
 

@@ -1,4 +1,4 @@
-"""An answer as a client predicts it, aligned with the growing answer."""
+"""The answer that a client predicts, aligned with the growing answer."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Prediction:
         self._text = text
         self._at = 0
 
-    def record(self, came: bool) -> None:
-        """A token that was drafted from it was verified."""
-        self.rate.record(came)
-        self.accepted += came
+    def record(self, correct: bool) -> None:
+        """Count a token that was drafted from the text and verified."""
+        self.rate.record(correct)
+        self.accepted += correct
 
     def rest(self, ending: bytes, *, begins: bool) -> bytes:
         """The predicted text after ``ending``, the end of the answer.

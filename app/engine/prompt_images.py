@@ -1,4 +1,4 @@
-"""Images of a sequence: those in a span, and their identities in prefixes."""
+"""Images of a sequence: selects those in a span, and names them in prefixes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Identities(Sequence[int]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[int]: ...
     def __getitem__(self, at: int | slice) -> int | Sequence[int]:
-        """Costs what it returns."""
+        """Costs O(length of the result)."""
         length = len(self._prompt)
         if isinstance(at, slice):
             start, stop, step = at.indices(len(self._tokens))
@@ -49,8 +49,8 @@ class PromptImageMap:
         positions = images.positions
         self._shift = 0 if positions is None else int(positions.max()) + 1 - len(prompt)
         self._identities = list(prompt)
-        """Identities of the prompt: a token in an image's place is named by the digest of the image
-        and the index of its feature."""
+        """Identities of the prompt: a token of an image is identified by the image's digest and the
+        index of its feature."""
         for each in images.images:
             number = int.from_bytes(each.image.digest, "big") * _MOST_FEATURES
             for start, length in each.places:
@@ -79,7 +79,7 @@ class PromptImageMap:
         return count
 
     def whole(self, start: int) -> int:
-        """Tokens from ``start`` to the end of such an image; 0 if there is none at ``start``."""
+        """Tokens from ``start`` to the end of such an image; 0 if ``start`` is in none."""
         return sum(high - start for low, high in self._wholes if low <= start < high)
 
     def of(self, start: int, end: int) -> SpanImages | None:

@@ -1,4 +1,4 @@
-"""Log-probabilities of a prompt's own tokens, for a request that asks for them."""
+"""Log-probabilities of a prompt's own tokens, for requests that ask for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.core.constraint import Mask
+from app.core.constraint import full_mask
 from app.core.events import AnswerToken
 from app.core.request import SamplingParams
 from app.core.step import Draw, SampledToken
@@ -27,11 +27,7 @@ class PromptScores:
         self._prompt = prompt
         self._spelling = spelling
         self._params = SamplingParams(temperature=0.0, logprobs=alternatives)
-        self._everything: Mask | None = None
-        if alternatives:
-            bits = np.zeros(-(-len(spelling) // 32) * 32, dtype=np.uint8)
-            bits[: len(spelling)] = 1
-            self._everything = np.packbits(bits, bitorder="little").view(np.uint32)
+        self._everything = full_mask(len(spelling)) if alternatives else None
         self._tokens = [AnswerToken(prompt[0], spelling[prompt[0]], "leapt")]
 
     @property
@@ -67,5 +63,5 @@ class PromptScores:
 
     def tokens(self) -> Sequence[AnswerToken]:
         """The prompt's tokens with their log-probabilities; that of the first is meaningless."""
-        assert self.is_done, "the answer goes on from a prompt that was not computed"
+        assert self.is_done, "the answer began before the whole prompt was scored"
         return self._tokens

@@ -17,7 +17,7 @@ from app.kv.prefix import Prefix
 _MOST_PASSED = 8
 """Maximum sequences skipped in one step because they wait for a prefix: each costs a lookup."""
 
-_SHORT = 4
+_LOWER_SHARE = 4
 """Divisor of ``max_prefill_tokens`` for prompts of lower classes: by default the result is twice
 ``spare_tokens``."""
 
@@ -122,8 +122,8 @@ class Scheduler:
             if each.tier >= ServiceTier.DEFAULT
         )
 
-    def _short(self, batch: Batch) -> int:
-        """Limit of lower-class prompt tokens in a step; 0: as in any other step.
+    def _lower_prefill(self, batch: Batch) -> int:
+        """Limit of prompt tokens in a step with lower classes; 0: that of any other step.
 
         Beside answers of higher classes only spare tokens are used. Otherwise prompts may fill a
         step that can be interrupted, since no answer waits for it.
@@ -134,7 +134,7 @@ class Scheduler:
         ends = [each for each in (first, *running[-1:]) if each is not None]
         if not any(each.tier < ServiceTier.DEFAULT for each in ends):
             return 0
-        most = max(1, self._config.max_prefill_tokens // _SHORT)
+        most = max(1, self._config.max_prefill_tokens // _LOWER_SHARE)
         if running and running[0].tier >= ServiceTier.DEFAULT:
             small = [gap for gap in batch.gaps.values() if gap <= self._config.small_gap_tokens]
             return max(1, min(most, self._config.spare_tokens - sum(small)))
@@ -152,7 +152,9 @@ class Scheduler:
         first = self._turn % len(lower)
         chosen: list[Sequence] = []
         for sequence in lower[first:] + lower[:first]:
-            if sequence.gap <= self._config.small_gap_tokens:  # else a prompt: see ``_short``
+            if (
+                sequence.gap <= self._config.small_gap_tokens
+            ):  # else a prompt: see ``_lower_prefill``
                 room -= sequence.gap
             if room < 0 and chosen:
                 break
@@ -163,7 +165,7 @@ class Scheduler:
     def schedule(self, batch: Batch) -> None:
         """Grant tokens and blocks to the surveyed sequences; use the rest for waiting ones."""
         self._paused = self._paused + 1 if batch.pauses else 0
-        prefill = _grant(batch, self._config, self._short(batch))
+        prefill = _grant(batch, self._config, self._lower_prefill(batch))
         for each in [one for one in batch.grants if one.scoring is not None]:
             if not each.fits(batch.grants[each]):
                 del batch.grants[each]
@@ -257,13 +259,13 @@ class Scheduler:
             needed = sequence.launched + grants[sequence]
             if needed <= sequence.blocks.covered * blocks.block_size:
                 continue
-            if not blocks.can_grow(sequence.blocks, needed):  # without drafted tokens, then
+            if not blocks.can_grow(sequence.blocks, needed):  # leave drafted tokens out
                 if sequence.scoring is None:
                     least = len(sequence.tokens) - sequence.launched
                     grants[sequence] = min(grants[sequence], least)
                 needed = sequence.launched + grants[sequence]
                 flies = sequence.launched > sequence.computed
-                # Once what is in flight is committed, windows give blocks back.
+                # After the commit of the step in flight, windows give blocks back.
                 if not grants[sequence] or (flies and not blocks.can_grow(sequence.blocks, needed)):
                     del grants[sequence]
                     continue
@@ -291,7 +293,7 @@ class Scheduler:
                 self._preempt(batch)
 
     def _preempt(self, batch: Batch) -> Sequence:
-        """Take all blocks from the sequence scheduled last; what it knows it keeps."""
+        """Take all blocks from the sequence scheduled last; it keeps its known tokens."""
         sequence = self.running[-1]
         self._put_back(sequence)
         batch.grants.pop(sequence, None)
@@ -426,9 +428,9 @@ class Scheduler:
             portion.void = sequence.finish_reason is not None
         else:
             tokens = sequence.tokens
-            came = sequence.computed == start < len(tokens) and tokens[start] == drawn
-            portion.void = not came or len(tokens) > start + 1 or sequence.finish_reason is not None
-            if came and portion.void:
+            kept = sequence.computed == start < len(tokens) and tokens[start] == drawn
+            portion.void = not kept or len(tokens) > start + 1 or sequence.finish_reason is not None
+            if kept and portion.void:
                 sequence.computed = sequence.launched = start + 1
         if not portion.void:
             sequence.launched = portion.end
@@ -436,22 +438,22 @@ class Scheduler:
             self._states.cut(sequence)
 
 
-def _grant(batch: Batch, config: EngineConfig, short: int) -> int:
+def _grant(batch: Batch, config: EngineConfig, lower_prefill: int) -> int:
     """Tokens for each running sequence: small gaps first, the rest to long prompts.
 
     Every small gap gets one token at least, so that a step full of leaps delays no answer. Prompts
-    may fill the step if no answer waits for it; a ``short`` above 0 limits them. An image that has
-    to be computed in one step is allocated first, and may exceed the limit of prompts. Returns how
-    many prompt tokens the step may still compute.
+    may fill the step if no answer waits for it; a ``lower_prefill`` above 0 limits them. An image
+    that has to be computed in one step is allocated first, and may exceed the limit of prompts.
+    Returns how many prompt tokens the step may still compute.
     """
     gaps = batch.gaps
-    beside = short or config.max_prefill_tokens
+    beside = lower_prefill or config.max_prefill_tokens
     if not gaps or (
         max(gaps.values()) <= config.small_gap_tokens
         and sum(gaps.values()) <= config.max_batch_tokens
     ):
         batch.grants = gaps
-        waited = short or gaps or batch.busy
+        waited = lower_prefill or gaps or batch.busy
         return beside if waited else config.max_batch_tokens
     most = config.small_gap_tokens
     batch.grants = grants = dict.fromkeys(gaps, 0)
@@ -462,7 +464,7 @@ def _grant(batch: Batch, config: EngineConfig, short: int) -> int:
     for behind, sequence in zip(reversed(range(len(small))), small, strict=True):
         grants[sequence] = sequence.uncut(min(gaps[sequence], left - behind))
         left -= grants[sequence]
-    waited = bool(short or small or batch.busy)
+    waited = bool(lower_prefill or small or batch.busy)
     prefill = beside if waited else config.max_batch_tokens
     left += kept
     for sequence in long:

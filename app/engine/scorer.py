@@ -1,4 +1,4 @@
-"""The choices of all sequences: which ones to score, and the use of their scores.
+"""The choices of all sequences: decides which ones to score, and applies the scores.
 
 See "Exact probabilities of a choice" in decision 39.
 """
@@ -62,7 +62,7 @@ class Scorer:
         locator = None if options.locator is None else options.locator()
         return Cursor(state.copy(), locator, is_text=options.is_text)
 
-    def look(self, sequence: Sequence) -> None:
+    def find_next(self, sequence: Sequence) -> None:
         """Find the next choice to score, before the sequence continues.
 
         If there is one, an answer that would end is kept open for it.
@@ -82,7 +82,7 @@ class Scorer:
     def finish(self, sequence: Sequence) -> None:
         """Report a choice that has been scored and, if it is exact, draw its way.
 
-        The caller then leaps over the text that is forced now, and calls ``look``.
+        The caller then leaps over the text that is forced now, and calls ``find_next``.
         """
         scoring, cursor = sequence.scoring, sequence.cursor
         assert scoring is not None
@@ -161,10 +161,11 @@ class Scorer:
         window = tuple(sequence.tokens[max(sequence.answer_start, base - WINDOW_TOKENS) : base])
         trees = self._trees.get(constraint)
         if trees is None:
-            trees = self._trees[constraint] = Lru(_MOST_NODES, _size)
+            trees = Lru(_MOST_NODES, lambda kept: len(kept[0].nodes) if kept[0] else 1)
+            self._trees[constraint] = trees
         key = (found.state.state_id, found.place, found.choice.of, before, window)
         if (kept := trees.get(key)) is None:
-            # The last token of what is computed is a part of every pass.
+            # The last token before the tree is part of every pass.
             tree = WayTree.of(
                 found,
                 before,
@@ -209,10 +210,6 @@ def _rest(way: Way, written: bytes) -> Way | None:
     if b"" in texts or not (texts or ends):
         return None
     return replace(way, text=way.text[len(written) :], texts=texts, scored=(), ends_answer=ends)
-
-
-def _size(kept: tuple[WayTree | None]) -> int:
-    return 1 if kept[0] is None else len(kept[0].nodes)
 
 
 def _uniform(key: int) -> float:

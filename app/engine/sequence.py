@@ -1,4 +1,4 @@
-"""One answer in the making: its tokens, where they stand in the cache, what of it was emitted."""
+"""The state of one unfinished answer: its tokens, its place in the cache, what was emitted."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Sequence:
 
     @property
     def identities(self) -> Seq[int]:
-        """The token ids that key its prefixes: in the places of images not those of the prompt."""
+        """The ids that key its prefixes: its tokens, with ids of their own for image features."""
         if self.vision_input is None:
             return self.tokens
         return self.vision_input.identities(self.tokens)
@@ -153,7 +153,7 @@ class Sequence:
 
     @property
     def whole(self) -> int:
-        """Tokens of such an image that comes next; 0 if none does."""
+        """Tokens left of an image that is next, if its tokens attend to each other; else 0."""
         return 0 if self.vision_input is None else self.vision_input.whole(self.launched)
 
     @property
@@ -194,7 +194,7 @@ class Sequence:
         return int.from_bytes(blake2b(count, digest_size=8, person=b"again").digest(), "little")
 
     def keys(self, drafted: Seq[bytes]) -> list[int]:
-        """64-bit keys of the draws after the answer, and after each of the drafted texts more.
+        """64-bit keys of the draws after the answer, and after each further drafted text.
 
         A key is a hash of the seed and the answer's bytes, so it does not depend on how the text
         was split into tokens or steps. Costs O(drafted bytes).
@@ -219,7 +219,7 @@ class Sequence:
     def append(self, token: AnswerToken, source: int = SAMPLED) -> None:
         """Confirm a token and the bytes it adds to the answer; finishes it at a stop string.
 
-        As with stop tokens, one that comes after fewer than ``min_tokens`` others does not count.
+        A stop string counts only after ``min_tokens`` tokens, as stop tokens do.
         """
         counts = self._stops is not None and self.length >= self.request.options.min_tokens
         self.drawn_again = 0
@@ -240,9 +240,9 @@ class Sequence:
     def leap(self, change: Change, state: ConstraintState) -> int:
         """Apply ``change``, which leads to ``state``, up to a stop string or token.
 
-        Returns the number of tokens that add text.
-        A stop token inside the old text ends nothing: the answer went on after it. One that begins
-        there and adds to it ends the answer where the old text ended.
+        Returns the number of tokens that add text. A stop token inside the old text is ignored, as
+        the answer has continued after it. One that begins there and adds text ends the answer at
+        the end of the old text.
         """
         self.drawn_again = 0
         self.draft = change.held_back

@@ -1,4 +1,4 @@
-"""Recurrent states for the scheduler: assigns slots, plans what a span saves, and rolls back.
+"""Recurrent states for the scheduler: assigns slots, plans the saves of spans, and rolls back.
 
 A step needs one slot for each span, for the state at its end; the slot that it reads will do if no
 token can be taken back. All others are optional: states before drafted tokens, states to roll back

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.core.constraint import Mask, Vocabulary
+from app.core.constraint import Mask, Vocabulary, full_mask
 from app.core.errors import InvalidRequest
 from app.core.lru import Lru
 from app.core.request import EngineRequest
 
 _MOST_BYTES = 32 << 20
 _MOST_MASKS = 1 << 14
-"""Bounds on what ``EditedMasks`` keeps."""
+"""Limits of the cache of ``EditedMasks``."""
 
 _MOST_STOPS = 1024
 """Maximum stop tokens of a request: more would make its masks slow for others."""
@@ -112,7 +112,7 @@ class EditedMasks:
 
     def __init__(self, vocabulary_size: int, max_bytes: int = _MOST_BYTES) -> None:
         self._words = -(-vocabulary_size // 32)
-        self._everything = self._packed(range(vocabulary_size))
+        self._everything = full_mask(vocabulary_size)
         # Up to two masks of four bytes a word: the edited one, and the one it came from.
         self._kept: Lru[tuple[int, Edit], tuple[Mask | None, Mask]] = Lru(
             max_bytes, lambda _: 8 * self._words, most=_MOST_MASKS

@@ -32,7 +32,7 @@ class TokenSources:
     __slots__ = ("_changed", "_codes", "_last_size", "_reported", "_spelling", "counts")
 
     def __init__(self, spelling: Sequence[bytes] | None = None) -> None:
-        """``spelling``: the bytes of every token id; None: the client did not ask."""
+        """``spelling``: the bytes of every token id; None: origins are not reported."""
         self._codes = bytearray()
         self.counts = [0, 0, 0, 0]
         """Tokens by source, without a token that only ends the answer."""
@@ -62,7 +62,7 @@ class TokenSources:
             self._reported.append(token)
 
     def drop(self, count: int) -> int:
-        """Remove the last ``count`` tokens; returns the source of those that respell them."""
+        """Remove the last ``count`` tokens; returns the source for tokens that replace them."""
         gone = self._codes[-count:]
         del self._codes[-count:]
         for each in range(4):
@@ -80,7 +80,7 @@ class TokenSources:
             self.counts[source] += 1
 
     def take(self) -> Origins | None:
-        """The changes since the last call; None without any, or if the client did not ask."""
+        """The changes since the last call; None if there are none, or origins are not reported."""
         first, size = self._changed, len(self._reported)
         if self._spelling is None or first == size == self._last_size:
             return None

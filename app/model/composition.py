@@ -1,4 +1,4 @@
-"""Puts a runner together: model, layers, attention, cache, graphs and sampler, in that order.
+"""Composes a runner: model, layers, attention, cache, graphs and sampler, in that order.
 
 The model is tested before it is served: by the self-check, and on a GPU by a rehearsal of the
 largest steps and by replays of all graphs.
@@ -204,8 +204,10 @@ def _load(
         adapters=adapters,
         compilations=compilations,
         leader=leader,
-        seen=prepared.seen,
-        vision=None if prepared.seen is None or loaded.vision is None else loaded.vision.prompts,
+        image_embeddings=prepared.image_embeddings,
+        vision=None
+        if prepared.image_embeddings is None or loaded.vision is None
+        else loaded.vision.prompts,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,
@@ -301,7 +303,7 @@ def _rehearsed(
     size, shapes = config.block_size, loaded.shapes
     storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=loaded.device)
     states = allocate_states(loaded.recurrent.shapes, CHECKED_SLOTS, loaded.device)
-    whole = [n for n, asked in loaded.route.options.items() if asked.window is None] or [*shapes]
+    whole = [n for n, each in loaded.route.options.items() if each.window is None] or [*shapes]
     token_bytes = sum(shapes[layer].token_bytes for layer in whole)
     most = _agreed(budget.most_tokens(token_bytes), group) if token_bytes else _BOUNDLESS_LEN
     context = min(config.max_model_len or position_limit(loaded.model.config) or most, most)
@@ -318,15 +320,15 @@ def _rehearsed(
         limits,
         vocab_size=vocab_size,
         block_size=size,
-        blocks=[group.num_blocks for group in storage.groups],
+        blocks=[each.num_blocks for each in storage.groups],
     )
-    vision, seen = loaded.vision, prepared.seen
+    vision, embeddings = loaded.vision, prepared.image_embeddings
 
     def run_steps() -> None:
-        if vision is not None and seen is not None:
+        if vision is not None and embeddings is not None:
             with progress.stage("measuring memory with the largest image"):
                 image = largest_image(vision, min(config.image_tokens, context))
-                seen.vision_encoder.encode(image).result()
+                embeddings.vision_encoder.encode(image).result()
         rehearse(forward, sampler, steps, size, progress)
 
     left = budget.cache_bytes(
@@ -334,7 +336,7 @@ def _rehearsed(
         run_steps=run_steps,
         capture=lambda: _graphs(forward, states, config, context, progress),
     )
-    if vision is not None and seen is not None and config.kv_cache_bytes is None:
+    if vision is not None and embeddings is not None and config.kv_cache_bytes is None:
         # Image features of a step, once as parts and once concatenated.
         left -= 2 * config.max_batch_tokens * vision.token_bytes
     return _agreed(left, group)
@@ -344,36 +346,36 @@ def _agreed(number: int, group: Group | None) -> int:
     return number if group is None else group.least(number)
 
 
-def _vocab_size(loaded: LoadedModel, asked: int | None) -> int:
+def _vocab_size(loaded: LoadedModel, tokens: int | None) -> int:
     width = int(loaded.model.config.get_text_config().vocab_size)
-    if asked is not None and asked > width:
+    if tokens is not None and tokens > width:
         raise UnsupportedModel(
-            f"the tokenizer has {asked} tokens, but the model gives logits for {width}"
+            f"the tokenizer has {tokens} tokens, but the model gives logits for {width}"
         )
-    return asked or width
+    return tokens or width
 
 
 def _max_model_len(use: CacheUse, cache_tokens: int | None) -> int:
     """``cache_tokens`` None: the model has no attention, so no cache limits its length."""
-    asked, limit = use.asked, use.limit
+    required, limit = use.required, use.limit
     if cache_tokens is None:
-        cache_tokens = max(asked or 0, limit or _BOUNDLESS_LEN)
-    if asked is None:
+        cache_tokens = max(required or 0, limit or _BOUNDLESS_LEN)
+    if required is None:
         return cache_tokens if limit is None else min(limit, cache_tokens)
-    if limit is not None and asked > limit:
-        raise UnsupportedModel(f"max_model_len is {asked}, but the model's limit is {limit}")
-    if asked > cache_tokens:
+    if limit is not None and required > limit:
+        raise UnsupportedModel(f"max_model_len is {required}, but the model's limit is {limit}")
+    if required > cache_tokens:
         raise UnsupportedModel(
-            f"max_model_len is {asked}, but the cache holds {cache_tokens} tokens; "
+            f"max_model_len is {required}, but the cache holds {cache_tokens} tokens; "
             "raise kv_cache_bytes or lower max_model_len"
         )
-    return asked
+    return required
 
 
 def run_as_stored(config: ModelConfig, device: torch.device) -> bool:
     """Whether the model has such weights and they are not to be dequantised.
 
-    Raises ``UnsupportedModel``, with what to do, where they cannot run here.
+    Raises ``UnsupportedModel``, with the remedy, if they cannot run here.
     """
     if config.random_weights or config.dequantize:
         return False

@@ -41,13 +41,13 @@ class ModelConfig:
     """Tokens in a cache block."""
     kv_cache_bytes: int | None = None
     """Memory for keys and values, and for states of recurrent layers. None: 1 GiB on the CPU, 2 GiB
-    where there are such layers; what ``cuda_memory_share`` leaves on CUDA."""
+    with such layers; on CUDA the rest of ``cuda_memory_share``."""
     kv_cache_dtype: KvCacheDTypeName = "auto"
     """Type of cached keys and values. ``auto``: the model's. ``fp8``: 8 bits, half the memory of a
     16-bit type; CUDA only."""
     cuda_memory_share: float = 0.9
     """Share of the GPU's memory that this process may take, all in all: weights, the largest step,
-    graphs and, where ``kv_cache_bytes`` is None, the cache, which gets what is left."""
+    graphs and, if ``kv_cache_bytes`` is None, the cache, which gets the rest."""
     max_batch_tokens: int = 512
     """Maximum tokens of a step."""
     max_running: int = 64

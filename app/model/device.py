@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def choose_device(name: DeviceName) -> torch.device:
-    """The device to run on. Raises ``UnsupportedModel`` where CUDA is asked for and missing."""
+    """The device to run on. Raises ``UnsupportedModel`` if CUDA is configured and missing."""
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise UnsupportedModel("device is cuda, but torch finds no CUDA device")
@@ -56,13 +56,8 @@ def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
             return torch.bfloat16
         return torch.float16 if capability >= _FLOAT16_CAPABILITY else torch.float32
     if name == "bfloat16" and device.type == "cuda":
-        capability = torch.cuda.get_device_capability(device)
-        if capability < _BFLOAT16_CAPABILITY:
-            raise UnsupportedModel(
-                f"dtype is bfloat16, but {torch.cuda.get_device_name(device)} has no hardware for "
-                f"it (compute capability {_spelled(capability)}, needs "
-                f"{_spelled(_BFLOAT16_CAPABILITY)}); set dtype to float16, float32 or auto"
-            )
+        way_out = "set dtype to float16, float32 or auto"
+        _require(_BFLOAT16_CAPABILITY, device, "dtype is bfloat16", way_out)
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 
@@ -70,12 +65,17 @@ def require_fp8(device: torch.device) -> None:
     """Raises ``UnsupportedModel`` where keys and values cannot be kept in 8 bits."""
     if device.type != "cuda":
         raise UnsupportedModel("kv_cache_dtype fp8 needs CUDA; set LEAPJSON_KV_CACHE_DTYPE to auto")
+    way_out = "set LEAPJSON_KV_CACHE_DTYPE to auto"
+    _require(_FP8_CAPABILITY, device, "kv_cache_dtype is fp8", way_out)
+
+
+def _require(needed: tuple[int, int], device: torch.device, setting: str, way_out: str) -> None:
+    """Raises ``UnsupportedModel`` if the GPU's compute capability is below ``needed``."""
     capability = torch.cuda.get_device_capability(device)
-    if capability < _FP8_CAPABILITY:
+    if capability < needed:
         raise UnsupportedModel(
-            f"kv_cache_dtype is fp8, but {torch.cuda.get_device_name(device)} has no hardware for "
-            f"it (compute capability {_spelled(capability)}, needs {_spelled(_FP8_CAPABILITY)}); "
-            "set LEAPJSON_KV_CACHE_DTYPE to auto"
+            f"{setting}, but {torch.cuda.get_device_name(device)} has no hardware for it (compute "
+            f"capability {_spelled(capability)}, needs {_spelled(needed)}); {way_out}"
         )
 
 
@@ -150,7 +150,7 @@ def granted_memory(limit: Path = _MEMORY) -> int:
 
 
 _LONGEST = 300
-"""Maximum characters that are passed on of an error message of torch or Triton."""
+"""Maximum characters of an error message of torch or Triton; the rest is cut off."""
 _HOST_MEMORY = "can't allocate memory"
 _DRIVER_ERRORS = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "CUBLAS_STATUS_")
 """Parts of a message by which a plain ``RuntimeError`` counts as a device failure."""
@@ -174,16 +174,16 @@ def naming_failures() -> Iterator[None]:
 
 
 def failure_of(error: Exception) -> str | None:
-    """Message with the failure and a possible remedy; None if the device is not at fault."""
-    said = " ".join(str(error).partition("\n")[0].split())[:_LONGEST]
-    if isinstance(error, torch.OutOfMemoryError) or _HOST_MEMORY in said:
+    """Message with the failure and a possible remedy; None if the device has not failed."""
+    message = " ".join(str(error).partition("\n")[0].split())[:_LONGEST]
+    if isinstance(error, torch.OutOfMemoryError) or _HOST_MEMORY in message:
         return (
             "out of memory in a step; lower max_batch_tokens, max_running or the cache "
-            f"(cuda_memory_share or kv_cache_bytes): {said}"
+            f"(cuda_memory_share or kv_cache_bytes): {message}"
         )
     if type(error).__module__.split(".")[0] == "triton":
-        return f"a kernel could not be run ({type(error).__name__}): {said}"
-    known = isinstance(error, RuntimeError) and any(name in said for name in _DRIVER_ERRORS)
+        return f"a kernel could not be run ({type(error).__name__}): {message}"
+    known = isinstance(error, RuntimeError) and any(name in message for name in _DRIVER_ERRORS)
     if known or isinstance(error, torch.AcceleratorError):
-        return f"the device failed: {said}"
+        return f"the device failed: {message}"
     return None

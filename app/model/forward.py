@@ -1,4 +1,4 @@
-"""One ragged forward pass: a laid-out step in, logits of the rows wanted out."""
+"""A ragged forward pass: takes a laid-out step, gives logits of the rows that it names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StepAttention(LayerAttention, Protocol):
 
 
 class RaggedForward:
-    """A model, the routes out of its layers, and the attention and scan that they lead to."""
+    """A model, the routes of its layers, and the attention and scan that these call."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class RaggedForward:
             self._scan.begin(step)
         return self.compute(
             self._to_device(step.token_ids).unsqueeze(0),
-            self.told_positions(step),
+            self.model_positions(step),
             self._to_device(step.logits_rows),
         )
 
@@ -71,14 +71,14 @@ class RaggedForward:
             if self._recurrent is not None:
                 self._recurrent.target = None
 
-    def interrupt_when(self, asked: Callable[[], bool] | None) -> None:
+    def interrupt_when(self, condition: Callable[[], bool] | None) -> None:
         """See ``TorchRunner.interrupt_when``."""
-        self._route.interrupted = asked
+        self._route.interrupted = condition
 
-    def told_positions(self, step: StepArrays) -> Tensor:
+    def model_positions(self, step: StepArrays) -> Tensor:
         """``position_ids`` for the model: [1, T], or by axis [axes, 1, T]."""
-        turned = None if step.vision_input is None else step.vision_input.turned
-        return self._to_device(step.positions if turned is None else turned).unsqueeze(-2)
+        shifted = None if step.vision_input is None else step.vision_input.positions
+        return self._to_device(step.positions if shifted is None else shifted).unsqueeze(-2)
 
     def _to_device(self, values: Ints) -> Tensor:
         tensor = torch.from_numpy(values)

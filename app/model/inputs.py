@@ -12,7 +12,7 @@ position is the span's start plus its depth.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 
 import numpy as np
@@ -22,6 +22,7 @@ from app.core.images import Features, PromptImage
 from app.core.step import Span, ancestors
 
 Ints = NDArray[np.int64]
+NO_INTS: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds, which would take three times as long
@@ -60,9 +61,12 @@ class StateArrays:
     """Shape [N]: slot that the states are saved to."""
 
 
+STATE_ARRAYS = tuple([field.name for field in fields(StateArrays)])
+
+
 @dataclass(frozen=True, slots=True)
 class ImageRows:
-    """Consecutive rows of a step that have features of an image."""
+    """Consecutive rows of a step whose embeddings are features of an image."""
 
     features: Features | None
     first: int
@@ -75,19 +79,14 @@ class ImageRows:
 class StepImages:
     """Image features in a step, and their effect on positions and attention."""
 
-    seen: tuple[ImageRows, ...]
-    turned: Ints | None
-    """Positions of the tokens, [T] or [axes, T]; None: consecutive ones."""
+    rows: tuple[ImageRows, ...]
+    positions: Ints | None
+    """Positions of the tokens for the model, [T] or [axes, T]; None: those of ``StepArrays``."""
     ends: Ints | None = None
     """Shape [T]: end (exclusive) of the positions that a row attends to, if they include later ones
     than its own; else 0. Ends never decrease within a span. None: 0 for all rows."""
     windows_alone: bool = False
     """Whether ``ends`` apply to layers with a sliding window only."""
-
-    @property
-    def shows(self) -> bool:
-        """Whether the step has image features, or positions with several axes."""
-        return bool(self.seen) or (self.turned is not None and self.turned.ndim > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +181,17 @@ def _step_images(spans: Sequence[Span], rows: Sequence[int], positions: Ints) ->
     vision_inputs = [span.vision_input for span in spans]
     if not any(vision_inputs):
         return None
-    turned, seen, ends = positions.copy(), list[ImageRows](), np.zeros_like(positions)
+    shifted, image_rows, ends = positions.copy(), list[ImageRows](), np.zeros_like(positions)
     for span, row, vision_input in zip(spans, rows, vision_inputs, strict=True):
         if vision_input is None:
             continue
-        turned[..., row : row + len(span.tokens)] += vision_input.shift
+        shifted[..., row : row + len(span.tokens)] += vision_input.shift
         if vision_input.axes is not None:
-            if turned.ndim == 1:
-                turned = np.repeat(turned[None], len(vision_input.axes), axis=0)
-            turned[:, row : row + vision_input.axes.shape[1]] = vision_input.axes
+            if shifted.ndim == 1:
+                shifted = np.repeat(shifted[None], len(vision_input.axes), axis=0)
+            shifted[:, row : row + vision_input.axes.shape[1]] = vision_input.axes
         for image in vision_input.images:
-            seen += _rows_of(image, span, row)
+            image_rows += _rows_of(image, span, row)
             if image.two_way is not None:
                 _see_later(image, span, row, ends)
     ways = {
@@ -202,8 +201,8 @@ def _step_images(spans: Sequence[Span], rows: Sequence[int], positions: Ints) ->
         for image in vision_input.images
     }
     return StepImages(
-        tuple(seen),
-        turned if turned.ndim > 1 or not np.array_equal(turned, positions) else None,
+        tuple(image_rows),
+        shifted if shifted.ndim > 1 or not np.array_equal(shifted, positions) else None,
         ends if ends.any() else None,
         windows_alone="windows" in ways,
     )
@@ -215,7 +214,7 @@ def _see_later(image: PromptImage, span: Span, row: int, ends: Ints) -> None:
     for place, length in image.places:
         low, high = max(start, place), min(end, place + length)
         if low < high:
-            assert high == place + length, "a step ends inside of what is seen in both directions"
+            assert high == place + length, "a step ends inside an image with two-way attention"
             ends[row + low - start : row + high - start] = high
 
 

@@ -6,9 +6,9 @@ are kept in 8 bits, a tensor of scales lies beside each of them.
     slot    0 ............ block_size ............ num_blocks * block_size
             |   block 0    |   block 1   | ...     |   spare block   |
 
-The engine hands out a group's blocks 0 to ``num_blocks - 1``. The spare block behind them takes
-what the padding of a CUDA graph writes. Layers with a sliding window have fewer blocks than those
-that read everything: the engine gives back what is out of the window (see ``core.cache``).
+The engine hands out a group's blocks 0 to ``num_blocks - 1``. The padding of a CUDA graph writes to
+the spare block behind them. Layers with a sliding window have fewer blocks than those that read
+everything: the engine gives back blocks out of the window (see ``core.cache``).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class KvStorage:
 class CacheUse:
     """Requirements that decide the size of cache groups."""
 
-    asked: int | None
+    required: int | None
     """Length of a sequence that has to fit, in tokens; None: not set."""
     limit: int | None
     """Maximum length of a sequence, in tokens; None: not known."""
@@ -173,7 +173,7 @@ def groups_within(
 
     A window gets the blocks that ``use.running`` sequences hold at a time, all longer than the
     window, and full attention the rest. If full attention had fewer blocks than a window, all get
-    the same number, as without windows. Only if a sequence of ``use.asked`` tokens would not fit
+    the same number, as without windows. Only if a sequence of ``use.required`` tokens would not fit
     do windows get fewer blocks, so that fewer short sequences run at a time. If all layers have a
     window, all groups get the same number.
 
@@ -181,7 +181,7 @@ def groups_within(
     """
     if not shapes:
         return ()
-    layers = _by_window(shapes, use.asked or use.limit)
+    layers = _by_window(shapes, use.required or use.limit)
     costs = {
         window: block_size * sum([shapes[layer].token_bytes for layer in group])
         for window, group in layers.items()
@@ -197,7 +197,7 @@ def groups_within(
     if None in layers:
         for running in range(use.running, 0, -1):
             counts = _shared_out(budget, costs, block_size, running, use.step_tokens)
-            if counts[None] * block_size >= (use.asked or 0):
+            if counts[None] * block_size >= (use.required or 0):
                 break
     return tuple([CacheGroup(group, counts[window], window) for window, group in layers.items()])
 

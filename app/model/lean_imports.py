@@ -44,7 +44,7 @@ _STAND_INS: dict[str, dict[str, Any]] = {
     "torch.export": {},
     "torch._export": {"wrappers": SimpleNamespace(allow_in_pre_dispatch_graph=_unmarked)},
     _COMPILER: dict.fromkeys(("disable", "allow_in_graph", "assume_constant_result"), _unmarked),
-    # The kernels in Python ask whether their arguments are symbolic.
+    # The kernels in Python test whether their arguments are symbolic.
     "sympy": {"Basic": type("Basic", (), {})},
     "torch.fx.experimental.symbolic_shapes": {
         **dict.fromkeys(("expect_true", "guard_or_false", "guard_or_true"), bool),
@@ -57,7 +57,7 @@ _STAND_INS: dict[str, dict[str, Any]] = {
         "sym_or": lambda *each: any(each),
     },
 }
-"""Attributes by module: those that are used, and that need not be the real ones."""
+"""Replacements for the attributes that are used, by module."""
 
 
 class _StandIn(ModuleType):
@@ -68,7 +68,7 @@ class _StandIn(ModuleType):
         self.__spec__, self.__path__ = ModuleSpec(name, None), []
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what inspect asks of every module
+        if name.startswith("__"):  # ``inspect`` reads such names of every module
             raise AttributeError(name)
         own = _STAND_INS[self.__name__] if sys.modules.get(self.__name__) is self else {}
         return own[name] if name in own else getattr(_real(self.__name__), name)
@@ -90,7 +90,7 @@ class _Submodules(MetaPathFinder, Loader):
 
 
 def _real(name: str) -> ModuleType:
-    for module in (_META, name):  # whatever it is may compute on the meta device
+    for module in (_META, name):  # the real module may compute on the meta device
         if isinstance(sys.modules.get(module), _StandIn):
             sys.modules.pop(module, None)
         importlib.import_module(module)

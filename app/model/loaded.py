@@ -1,4 +1,4 @@
-"""A loaded model, the routes out of its layers, and the attention and scan they lead to."""
+"""A loaded model, the routes of its layers, and the attention and scan that these call."""
 
 from __future__ import annotations
 

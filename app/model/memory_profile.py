@@ -24,13 +24,14 @@ import numpy as np
 import torch
 from PIL import Image
 
+from app.core.constraint import full_mask
 from app.core.images import PreparedImage
 from app.core.progress import SILENCE, Progress
 from app.core.request import SamplingParams
 from app.core.step import MOST_TREE_TOKENS, Draw, Span
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
-from app.model.sampling import Sampler, full_mask
+from app.model.sampling import Sampler
 from app.model.vision.self_check import LoadedVision
 
 REHEARSAL_BLOCKS = 64
@@ -141,7 +142,7 @@ def _step(
     spans = [Span([0] * n, context - n, tables, rows=range(n - rows, n)) for n in lengths]
     history: Any = np.arange(min(context, vocab_size, _HISTORY))
     draws = [
-        # A mask of its own for each, which no table holds.
+        # A new mask for each draw: no table holds it.
         Draw(_MOST_DEMANDING, key, mask=full_mask(vocab_size), history=history)
         for key in range(rows * len(lengths))
     ]

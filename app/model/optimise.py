@@ -1,4 +1,4 @@
-"""Optimises a loaded model, and checks that it still gives its logits.
+"""Optimises a loaded model, and checks that its logits stay the same.
 
 The expected logits come from the model as it was loaded, so the self-check covers every change to
 its weights and layers here: rounding, packing, fusing.
@@ -53,8 +53,8 @@ class Prepared:
     """Implementation of matrix products, with timings if they decided the choice."""
     trees: bool = False
     """Whether spans may be trees."""
-    seen: ImageEmbeddings | None = None
-    """Embedding of images into the model; None: served as a text model."""
+    image_embeddings: ImageEmbeddings | None = None
+    """None: served as a text model."""
 
 
 def prepare(
@@ -63,7 +63,7 @@ def prepare(
     adapters: AdapterSlots | None,
     progress: Progress = SILENCE,
 ) -> Prepared:
-    """Pack, fuse or round weights where that pays or is asked for; load the adapters named.
+    """Pack, fuse or round weights where that is faster or configured; load the named adapters.
 
     Raises ``UnsupportedModel`` where the model then fails the self-check.
     """
@@ -91,7 +91,7 @@ def prepare(
     if not loaded.recurrent.shapes:
         prepared = replace(prepared, trees=follows_trees(forward, case, block_size, expected))
     if loaded.vision is not None:
-        seen = connect_vision(
+        image_embeddings = connect_vision(
             model,
             loaded.vision,
             _forward_over_new(loaded, config, block_size, blocks_for(loaded.vision, block_size)),
@@ -100,7 +100,7 @@ def prepare(
             states=bool(loaded.recurrent.shapes),
             rounded=config.quantize is not None,
         )
-        prepared = replace(prepared, seen=seen)
+        prepared = replace(prepared, image_embeddings=image_embeddings)
     if config.kv_cache_dtype == "fp8":
         forward = _forward_over_new(loaded.in_fp8(), config, block_size, case.blocks)
         check_rounded_cache(forward, case, block_size, expected)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunnerDescription:
-    """What was loaded, for logs."""
+    """Properties of a loaded runner, for logs."""
 
     architecture: str
     device: str
@@ -98,16 +98,18 @@ class TorchRunner:
         description: RunnerDescription,
         compilations: KernelCompilations | None,
         leader: Leader | None = None,
-        seen: ImageEmbeddings | None = None,
+        image_embeddings: ImageEmbeddings | None = None,
         vision: VisionSpec | None = None,
     ) -> None:
-        """``seen`` and ``vision`` are set for vision models."""
+        """``image_embeddings`` and ``vision`` are set for vision models."""
         self._forward = forward
         self._graphs = graphs
         self._compilations = compilations
         self._leader = leader
-        self._seen = seen
-        self.vision_encoder: VisionEncoder | None = None if seen is None else seen.vision_encoder
+        self._image_embeddings = image_embeddings
+        self.vision_encoder: VisionEncoder | None = (
+            None if image_embeddings is None else image_embeddings.vision_encoder
+        )
         self.vision = vision
         self._sampler = sampler
         self.adapters = adapters
@@ -150,10 +152,10 @@ class TorchRunner:
 
     def compute(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
         """The logits of a laid-out step; ``drawn`` as in ``CudaSteps.run``."""
-        with contextlib.ExitStack() as seeing:
+        with contextlib.ExitStack() as embedding:
             if step.vision_input is not None:
-                assert self._seen is not None, "an image for a model that is served as text"
-                seeing.enter_context(self._seen.of_step(step))
+                assert self._image_embeddings is not None, "an image for a text model"
+                embedding.enter_context(self._image_embeddings.of_step(step))
             if self._graphs is None:
                 return self._forward.run(step)
             return self._graphs.run(step, drawn)
@@ -174,10 +176,10 @@ class TorchRunner:
         with another process, or writing recurrent states."""
         return self._forward.device.type == "cpu" and self._leader is None and self.states is None
 
-    def interrupt_when(self, asked: Callable[[], bool] | None) -> None:
-        """Have the next step raise ``StepInterrupted`` at the layer before which ``asked`` is true;
-        None: compute all of it."""
-        self._forward.interrupt_when(asked)
+    def interrupt_when(self, condition: Callable[[], bool] | None) -> None:
+        """Make the next step raise ``StepInterrupted`` before the first layer where the condition
+        holds; None: it is computed whole."""
+        self._forward.interrupt_when(condition)
 
     def watch(self, on_loss: Callable[[str], None]) -> None:
         """Call ``on_loss`` once, from any thread, when a process that shares the model is gone, so
@@ -187,15 +189,15 @@ class TorchRunner:
 
     def close(self) -> None:
         """End the vision encoder and the other ranks. No steps are run afterwards."""
-        if self._seen is not None:
-            self._seen.vision_encoder.close()
+        if self._image_embeddings is not None:
+            self._image_embeddings.vision_encoder.close()
         if self._leader is not None:
             self._leader.rank_processes.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """Draws of a device; ``wait`` raises the failure of the step, if nothing did before."""
+    """Draws of a device; ``wait`` raises ``DeviceFailed`` if the step has failed."""
 
     pending: PendingDraws
 

@@ -3,7 +3,7 @@
 The order of operations is that of ``SamplingParams``. Randomness is a counter: a row's 64-bit
 key gives every mask word and every token a number of its own, and with them they race (see
 ``cpu.kernels.sampling``). So a draw is a function of the row's logits, mask, parameters and key
-alone, and hardly ever of the logits' last bits, which depend on who else is in the batch.
+alone. It hardly ever depends on the logits' last bits, which other rows of the batch can change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from app.core.constraint import Mask
 from app.core.request import SamplingParams
 from app.core.step import Draw, StepResult
 from app.model.inputs import Ints
@@ -52,14 +51,6 @@ class Sampler(Protocol):
         float32 logits may be changed in place; the caller must not read them afterwards. This or
         ``wait`` raises ``ValueError`` if a mask allows no token.
         """
-
-
-def full_mask(vocab_size: int) -> Mask:
-    """The packed mask that allows every token id below ``vocab_size``."""
-    mask = np.full(-(-vocab_size // 32), 0xFFFFFFFF, dtype=np.uint32)
-    if vocab_size % 32:
-        mask[-1] = (1 << vocab_size % 32) - 1
-    return mask
 
 
 def is_drawn(draw: Draw) -> bool:

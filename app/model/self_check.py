@@ -1,7 +1,7 @@
 """The check at start-up that ragged steps over the paged cache give the plain model's logits.
 
-Models fail silently when one of their layers keeps a state of its own, sees its neighbours in
-the batch, or treats positions in its own way. So every model is tried once before it is served:
+A model gives wrong logits, without an error, if a layer keeps its own state, reads other rows of
+the batch, or computes its own positions. So every model is tested before it is served:
 a second chunk of a prompt, an extension by five tokens, a decode, and a prompt that starts on
 another sequence's blocks, all in one step, against transformers' own eager attention. Where there
 are recurrent layers, a step of drafts comes before that: some are accepted, some rejected.

@@ -4,7 +4,7 @@
            | empty state | states of sequences, checkpoints |  spare slot  |
 
 A slot holds one sequence's states after one position, in all recurrent layers. The engine hands out
-slots 1 to ``count - 1``. The spare slot behind them takes what the padding of a CUDA graph writes.
+slots 1 to ``count - 1``. The padding of a CUDA graph writes to the spare slot behind them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ some tens of checkpoints for the longest contexts of today's models."""
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """States of one sequence in one layer, as a forward pass asked for them."""
+    """States of one sequence in one layer, as a forward pass uses them."""
 
     conv: tuple[int, int] | None
     """Kernel width - 1, and channels: the convolution's last inputs; None: only a scan."""

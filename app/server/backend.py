@@ -98,7 +98,7 @@ def load_backend(
     """Load the model, its tokenizer and the engine. Raises ``UnsupportedModel``."""
     with progress.stage("importing torch and transformers"), importing():
         # Imported here: a server around another backend needs no torch.
-        from app.core.kernels import telling_compilations
+        from app.core.kernels import reporting_compilations
         from app.model.lean_imports import leave_out
 
         leave_out(distributed=settings.tensor_parallel == 1)
@@ -108,7 +108,7 @@ def load_backend(
 
         library_log.disable_default_handler()  # its messages go to our log instead
         library_log.enable_propagation()
-    with telling_compilations(progress):
+    with reporting_compilations(progress):
         backend = _load(settings, observer, progress)
     return_freed_memory()
     return backend

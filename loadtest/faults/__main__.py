@@ -22,7 +22,7 @@ from typing import Any
 
 import uvloop
 
-from app.core.progress import telling
+from app.core.progress import reporting
 from app.terminal.screen import open_screen
 from loadtest.faults import (
     clocks,
@@ -92,7 +92,7 @@ def main() -> int:
     print(heading(COLUMNS), flush=True)
     with tempfile.TemporaryDirectory(prefix="leapjson-faults-") as folder:
         progress = open_screen(sys.stderr, still=True).progress
-        for name in telling(progress, "injecting faults", options.names, unit="faults"):
+        for name in reporting(progress, "injecting faults", options.names, unit="faults"):
             report = Report(name)
             reports.append(report)
             start = time.perf_counter()

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.core.progress import telling
+from app.core.progress import reporting
 from app.terminal.screen import open_screen
 from loadtest.peers import PEERS, NotInstalled
 from loadtest.peers.environments import FOLDER
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _install(names: Sequence[str]) -> int:
     failed = 0
-    for name in telling(open_screen(sys.stderr).progress, "installing", names, unit="peers"):
+    for name in reporting(open_screen(sys.stderr).progress, "installing", names, unit="peers"):
         print(f"{name}: installing", flush=True)
         try:
             PEERS[name].install()

@@ -5,10 +5,10 @@ from typing import Any
 import numba
 import pytest
 
-from app.core.kernels import telling_compilations
-from app.core.progress import SILENCE, telling
+from app.core.kernels import reporting_compilations
+from app.core.progress import SILENCE, reporting
 from tests.progress import Recorded
-from tools.progress import telling_share
+from tools.progress import reporting_share
 
 jit: Any = numba.njit
 
@@ -17,7 +17,7 @@ def test_items_are_counted_when_they_are_done_with() -> None:
     progress = Recorded()
     seen = [
         (item, [*progress.stages[0].reached])
-        for item in telling(progress, "asking", "abc", unit="letters")
+        for item in reporting(progress, "asking", "abc", unit="letters")
     ]
     assert seen == [("a", []), ("b", [1]), ("c", [1, 2])]
     stage = progress.named("asking")
@@ -26,13 +26,18 @@ def test_items_are_counted_when_they_are_done_with() -> None:
 
 def test_the_length_of_an_iterator_is_unknown() -> None:
     progress = Recorded()
-    assert list(telling(progress, "asking", iter("ab"))) == ["a", "b"]
+    assert list(reporting(progress, "asking", iter("ab"))) == ["a", "b"]
     assert progress.named("asking").of is None
 
 
 def test_a_share_is_told_in_percent_until_all_is_done() -> None:
     progress = Recorded()
-    assert list(telling_share(progress, "training", lambda step: step / 4)) == [0, 0.25, 0.5, 0.75]
+    assert list(reporting_share(progress, "training", lambda step: step / 4)) == [
+        0,
+        0.25,
+        0.5,
+        0.75,
+    ]
     stage = progress.named("training")
     assert (stage.reached, stage.of, stage.ended) == ([0, 25, 50, 75], 100, True)
 
@@ -58,7 +63,7 @@ def test_functions_that_are_compiled_are_counted_once_each_and_those_that_are_th
     twice, four_times = jit(doubled), jit(quadrupled)
 
     progress = Recorded()
-    with telling_compilations(progress):
+    with reporting_compilations(progress):
         assert not progress.stages
         assert four_times(1.0) == 4.0
         assert twice(2.0) == 4.0  # was compiled together with the other function
@@ -66,7 +71,7 @@ def test_functions_that_are_compiled_are_counted_once_each_and_those_that_are_th
     assert stage.reached == [1, 2]
     assert stage.names == ["quadrupled", "doubled"]
     assert stage.ended
-    with telling_compilations(quiet := Recorded()):
+    with reporting_compilations(quiet := Recorded()):
         assert four_times(2.0) == 8.0
     assert not quiet.stages
     four_times(1)  # compiled for integers, without a listener

@@ -25,8 +25,10 @@ def shapes_of(*windows: int | None) -> dict[int, LayerShape]:
     return {i: LayerShape(4, 64, 64, 2, torch.bfloat16, window) for i, window in enumerate(windows)}
 
 
-def use_of(*, asked: int | None = None, limit: int | None = 131_072, running: int = 64) -> CacheUse:
-    return CacheUse(asked=asked, limit=limit, running=running, step_tokens=512)
+def use_of(
+    *, required: int | None = None, limit: int | None = 131_072, running: int = 64
+) -> CacheUse:
+    return CacheUse(required=required, limit=limit, running=running, step_tokens=512)
 
 
 def blocks_of(groups: tuple[CacheGroup, ...]) -> list[int]:
@@ -48,7 +50,7 @@ def test_a_window_that_hides_nothing_is_none() -> None:
     shapes = shapes_of(4096, None, 4095)
     groups = groups_within(1 << 30, shapes, SIZE, use_of(limit=4096))
     assert [(group.layers, group.window) for group in groups] == [((0, 1), None), ((2,), 4095)]
-    [group] = groups_within(1 << 30, shapes, SIZE, use_of(asked=4095, limit=4096))
+    [group] = groups_within(1 << 30, shapes, SIZE, use_of(required=4095, limit=4096))
     assert (group.layers, group.window) == ((0, 1, 2), None)
 
 
@@ -82,14 +84,14 @@ def test_memory_is_used_up_and_nobody_has_less_than_without_windows(
 def test_where_memory_is_short_a_context_that_was_asked_for_goes_before_windows() -> None:
     budget = 1000 * 12 * BLOCK
     assert blocks_of(groups_within(budget, GEMMA, SIZE, use_of())) == [999, 999]
-    assert blocks_of(groups_within(budget, GEMMA, SIZE, use_of(asked=999 * SIZE))) == [999, 999]
-    full, window = blocks_of(groups_within(budget, GEMMA, SIZE, use_of(asked=50_000)))
+    assert blocks_of(groups_within(budget, GEMMA, SIZE, use_of(required=999 * SIZE))) == [999, 999]
+    full, window = blocks_of(groups_within(budget, GEMMA, SIZE, use_of(required=50_000)))
     assert full * SIZE >= 50_000
     running = (window - 64) // (window_blocks(WINDOW, SIZE) + 2)
     assert window == running * (window_blocks(WINDOW, SIZE) + 2) + 64
     assert running == 7  # (12,000 - 2 x 3,126) / 10: 574 blocks for each layer with a window
     # The caller refuses impossible contexts; here windows keep enough blocks for one sequence.
-    full, window = blocks_of(groups_within(budget, GEMMA, SIZE, use_of(asked=10**6)))
+    full, window = blocks_of(groups_within(budget, GEMMA, SIZE, use_of(required=10**6)))
     assert window == window_blocks(WINDOW, SIZE) + 2 + 64
     assert full * SIZE < 10**6
 

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.constraint import Mask
+from app.core.constraint import Mask, full_mask
 from app.core.request import SamplingParams
 from app.core.step import Draw
 from app.model.cpu.kernels import sampling as kernels
 from app.model.cpu.sampling import CpuSampler
-from app.model.sampling import FIRST_TOKEN, full_mask
+from app.model.sampling import FIRST_TOKEN
 from tests.model import naive_sampling as naive
 from tests.model.sampling_cases import CASES, VOCAB, WIDTH, random_logits, row_of, sample_one
 from tests.wide import many

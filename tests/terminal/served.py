@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from app.core.events import StepObserver
-from app.core.progress import Progress, telling
+from app.core.progress import Progress, reporting
 from app.core.request import EngineRequest
 from app.server.backend import Backend
 from app.server.serve import serve
@@ -28,7 +28,7 @@ def load(settings: Settings, observer: StepObserver, progress: Progress) -> Back
         return [b"x"] * (10**6 if request.prompt[0] == ord("l") else 1)
 
     awaited = os.environ.get("SERVED_WAITS_FOR")
-    for place in telling(progress, "reading the weights", range(3), unit="tensors"):
+    for place in reporting(progress, "reading the weights", range(3), unit="tensors"):
         print("a library prints")
         while place == 1 and awaited and not Path(awaited).exists():
             time.sleep(0.01)

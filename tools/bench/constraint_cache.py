@@ -28,7 +28,7 @@ import numpy as np
 from app.constraint import Compiler
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.errors import ConstraintError, DrawAgain
-from app.core.progress import telling
+from app.core.progress import reporting
 from app.core.request import ServiceTier
 from app.core.specs import JsonSchema
 from app.demo import MODEL_PATH
@@ -92,7 +92,7 @@ async def fill(arguments: argparse.Namespace) -> None:
     started, most = time.perf_counter(), 0.0
     schemas: Iterator[Any] = islice(distinct_schemas(arguments.schemas), arguments.count)
     progress, count = open_screen(sys.stderr).progress, arguments.count
-    schemas = telling(progress, "walking", schemas, of=count, unit="schemas")
+    schemas = reporting(progress, "walking", schemas, of=count, unit="schemas")
     for number, schema in enumerate(schemas, start=1):
         try:
             constraint = await cache.get(JsonSchema(schema, close_objects=True))

@@ -22,7 +22,7 @@ from typing import Any, Final
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from app.core.progress import SILENCE, Progress, telling
+from app.core.progress import SILENCE, Progress, reporting
 from app.demo import MODEL_PATH
 from app.terminal.screen import open_screen
 from tools.demo_model.corpus import Example, Kind, examples
@@ -169,7 +169,7 @@ def evaluate(
 ) -> Iterator[tuple[str, Score]]:
     """Yields the score of each kind of extraction, and of all together under "all"."""
     together = Score()
-    for kind in telling(progress, "evaluating", _KINDS, unit="kinds"):
+    for kind in reporting(progress, "evaluating", _KINDS, unit="kinds"):
         asked = list(examples(kind, per_kind, seed, split="held_out"))
         score = score_free(demo, [example for example in asked if example.decided])
         score.add(score_given(demo, asked))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.core.progress import telling
+from app.core.progress import reporting
 from app.terminal.screen import open_screen
 from tools.demo_model.corpus import Example, ToolKind, examples
 from tools.demo_model.evaluate import Demo
@@ -90,7 +90,7 @@ def print_table(demo: Demo, per_kind: int, seed: int) -> None:
     """Prints one line for each kind of conversation with functions."""
     print("kind     asked  free: decided function  exact  arguments   required: function  exact  "
           "arguments")  # fmt: skip
-    for kind in telling(open_screen(sys.stderr).progress, "evaluating", _KINDS, unit="kinds"):
+    for kind in reporting(open_screen(sys.stderr).progress, "evaluating", _KINDS, unit="kinds"):
         asked = list(examples(kind, per_kind, seed, split="held_out"))
         score = score_tools(demo, asked)
         line = f"{kind:8} {score.examples:5} {score.decided / score.examples:14.1%}"

@@ -24,7 +24,7 @@ from app.terminal.screen import open_screen
 from tools.demo_model.circuit import start_as_induction
 from tools.demo_model.corpus import mixture
 from tools.demo_model.tokenizer import conversation, save, train_tokenizer
-from tools.progress import telling_share
+from tools.progress import reporting_share
 
 _ROW_MULTIPLE: Final = 32
 """Rows are padded to a multiple of this many tokens: the kernels of a few shapes stay cached."""
@@ -120,7 +120,7 @@ def train(plan: Plan) -> None:
     start, tokens, losses, hits = time.monotonic(), 0, [], []
     step = 0
     told = open_screen(sys.stderr).progress
-    for progress in telling_share(told, "training", lambda step: _progress(plan, step, start)):
+    for progress in reporting_share(told, "training", lambda step: _progress(plan, step, start)):
         rate = plan.learning_rate * _rate(plan, progress)
         for optimizer in optimizers:
             for group in optimizer.param_groups:

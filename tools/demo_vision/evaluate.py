@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from transformers import AutoProcessor, LlavaForConditionalGeneration
 
-from app.core.progress import telling
+from app.core.progress import reporting
 from app.demo import VISION_MODEL_PATH
 from app.terminal.screen import open_screen
 from tools.demo_model.records import Json
@@ -146,7 +146,7 @@ def evaluate(
     """Yields the score of each kind of picture, and of all together under "all"."""
     together = Score()
     told = open_screen(sys.stderr).progress
-    for kind in telling(told, f"reading {fonts} fonts", KINDS, unit="kinds"):
+    for kind in reporting(told, f"reading {fonts} fonts", KINDS, unit="kinds"):
         asked = list(examples(kind, per_kind, seed, fonts=fonts))
         score = Score()
         for first in range(0, len(asked), _BATCH):

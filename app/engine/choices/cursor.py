@@ -10,7 +10,7 @@ from app.core.json_scan import BLANKS, CHOICES, NUMBER_BYTES, JsonScan, Place
 from app.core.request import JsonLocator
 
 _MOST_AT_ONCE = 512
-"""Maximum bytes of text per transition: each may cost as much work as a mask."""
+"""Maximum bytes that the state accepts at once: each may cost as much work as a mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Cursor:
         self._locator = locator
         self._scan = JsonScan() if locator is None else None
         """None outside of JSON values."""
-        self._asked = False
+        self._handled = False
         """Whether the choice at the cursor has been handled."""
 
     @property
@@ -67,7 +67,7 @@ class Cursor:
         return bytes(self._text[start:end])
 
     def feed(self, data: bytes) -> None:
-        """The text goes on with ``data``."""
+        """Append ``data`` to the text."""
         self._text += data
         del self._ahead[: len(data)]
         if self._locator is not None:
@@ -83,14 +83,14 @@ class Cursor:
             if scan is None:
                 return None
             if self._is_text:
-                asked, self._asked = self._asked, True
-                return None if asked else self._choice(Place.TEXT)
+                handled, self._handled = self._handled, True
+                return None if handled else self._choice(Place.TEXT)
             place = self._place(scan)
             if place is Place.END and self._locator is not None:
                 self._scan = None
                 continue
-            if not self._asked and place in CHOICES:
-                self._asked = True
+            if not self._handled and place in CHOICES:
+                self._handled = True
                 found = self._choice(place)
                 if found is not None:
                     return found
@@ -100,7 +100,7 @@ class Cursor:
             self._pass(sure[: self._run(scan, sure)])
 
     def _enter(self) -> JsonScan | None:
-        """Go on to the next JSON value, as far as the text has got."""
+        """Move to the next JSON value, or to the end of the text; returns the value's scan."""
         locator = self._locator
         assert locator is not None
         start = locator.next_value(self._at)
@@ -109,7 +109,7 @@ class Cursor:
             self._pass(self.text(self._at, min(end, self._at + _MOST_AT_ONCE)))
         if start is None or start > len(self._text):
             return None
-        self._scan, self._asked = JsonScan(), False
+        self._scan, self._handled = JsonScan(), False
         return self._scan
 
     def _choice(self, place: Place) -> Found | None:
@@ -139,13 +139,13 @@ class Cursor:
                 choice = self._listed(scan.after_value())
                 if choice is not None and not choice.is_open:
                     scan.end_number()
-        elif scan.place is Place.FIRST_ITEM and self._asked and self._has_item():
+        elif scan.place is Place.FIRST_ITEM and self._handled and self._has_item():
             scan.begin_item()
-            self._asked = False
+            self._handled = False
         return scan.place
 
     def _has_item(self) -> bool:
-        """Whether it is sure that the array that has begun has an item."""
+        """Whether the array that has begun is known to have an item."""
         sure = self._sure().lstrip(BLANKS)
         if sure:
             return sure[0] not in b"]"
@@ -166,7 +166,7 @@ class Cursor:
                 return index
             scan.push(byte)
             if place is Place.STRING or byte not in BLANKS:
-                self._asked = False
+                self._handled = False
                 if scan.place in CHOICES or scan.place is Place.END:
                     return index + 1
         return len(sure)

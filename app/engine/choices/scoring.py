@@ -1,4 +1,4 @@
-"""One choice of one sequence while it is scored: what its steps compute, and what comes of it."""
+"""One choice of one sequence while it is scored: the tokens that its steps compute, its result."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ class Scoring:
         return launched + granted < self.base or self.is_whole(launched, granted)
 
     def span(self, tokens: Seq[int], launched: int) -> tuple[list[int], list[int], Seq[int]]:
-        """The tokens of the next pass, behind ``launched`` of the sequence's, its rows and tree."""
+        """The tokens of the next step, after ``launched`` tokens of the sequence, its rows and its
+        tree."""
         chain, nodes = self.base - launched, self._pass.nodes
         computed = [*tokens[launched : self.base], *(self._tree.nodes[i].token for i in nodes)]
         parents = list(range(-1, chain - 1))
@@ -88,7 +89,7 @@ class Scoring:
         return len(self._pass.scored)
 
     def receive(self, drawn: Seq[SampledToken]) -> None:
-        """Take the scores of a pass: the next one is to come."""
+        """Take the scores of a pass, and go to the next one."""
         for number, sampled in zip(self._pass.scored, drawn, strict=True):
             node, before = self._tree.nodes[number], self._logprobs[number]
             scores = iter(sampled.scores)

@@ -1,6 +1,6 @@
 """The ways of a choice as a tree of tokens, with the token sets to score at each node.
 
-Many token paths may spell the text of a way. Those are counted that follow the tokenizer's own
+Many token paths may spell the text of a way. Counted are paths that follow the tokenizer's own
 split up to some token and cover the rest with one token, which may continue beyond the text::
 
     text           "po|sit|ive"          the tokenizer's split
@@ -35,7 +35,7 @@ class Node:
     """A prefix of some ways, in tokens. Its row of logits scores the tokens after it."""
 
     parent: int
-    """-1 for the root, which stands for what the sequence has."""
+    """-1 for the root, which stands for the tokens of the sequence."""
     token: int
     at: int
     """Bytes from the root."""
@@ -78,8 +78,8 @@ class WayTree:
     ) -> WayTree | None:
         """The tree of ``found``'s ways, where ``before`` is between the root and the choice.
 
-        ``most`` tokens at most are in a pass; without ``branching`` a pass is one path. None where
-        a way has no split, or too long a one. Costs a tokenization for each text.
+        A pass has at most ``most`` tokens; without ``branching`` it is one path. None if a way has
+        no split, or one that is too long. Costs a tokenization for each text.
         """
         growing = _Growing(found, before, split, eos)
         if not growing.grow():
@@ -123,7 +123,7 @@ class _Growing:
         return True
 
     def _add_end(self, number: int, way: Way) -> bool:
-        """The way's text where the answer ends behind it, or one of its borders follows."""
+        """Add a way's text, followed by the end of the answer or by one of the way's borders."""
         whole = self._before + way.text
         path = self._path(whole, to_end=True)
         if path is None:

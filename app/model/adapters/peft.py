@@ -141,10 +141,10 @@ def _wanted(config: Mapping[str, Any]) -> list[re.Pattern[str]]:
     """Patterns of ``target_modules``; none if other fields also choose the modules."""
     if any(config.get(name) for name in ("exclude_modules", "layers_to_transform")):
         return []
-    asked = config.get("target_modules")
-    if isinstance(asked, str):
-        return [] if asked == "all-linear" else [_compiled(asked)]
-    return [re.compile(rf"(.*\.)?{re.escape(name)}") for name in asked or ()]
+    targets = config.get("target_modules")
+    if isinstance(targets, str):
+        return [] if targets == "all-linear" else [_compiled(targets)]
+    return [re.compile(rf"(.*\.)?{re.escape(name)}") for name in targets or ()]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

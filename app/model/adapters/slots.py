@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import InvalidAdapter, UnsupportedModel
-from app.core.progress import SILENCE, Progress
+from app.core.progress import Progress
 from app.model.adapters.peft import AdapterWeights, Pair, read_adapter
 from app.model.adapters.targets import (
     AdapterRows,
@@ -213,8 +213,8 @@ def make_slots(
     return AdapterSlots(model, route, count=room.count, rank=room.rank, make_bank=make_bank)
 
 
-def fill_slots(slots: AdapterSlots, config: AdaptersConfig, progress: Progress = SILENCE) -> None:
-    """Load the adapters that are named, in their order, into slots 1 and up.
+def fill_slots(slots: AdapterSlots, config: AdaptersConfig, progress: Progress) -> None:
+    """Load the configured adapters, in their order, into slots 1 and up.
 
     Raises ``UnsupportedModel`` with the name of an adapter that cannot be loaded.
     """
@@ -246,10 +246,10 @@ class CpuBank:
     ``kernels.panels`` where those run: there a row does not depend on the others.
     """
 
-    def __init__(self, dtype: torch.dtype, workers: CpuTeam | None) -> None:
-        """``workers``: the team that computes products; None: torch does."""
+    def __init__(self, dtype: torch.dtype, team: CpuTeam | None) -> None:
+        """``team`` computes the products; None: torch does."""
         self._dtype = dtype
-        self._workers = workers
+        self._team = team
         self._products: dict[int, tuple[Product, Product]] = {}
 
     def put(self, slot: int, pairs: Sequence[Pair | None]) -> None:
@@ -274,6 +274,6 @@ class CpuBank:
         width, depth = weight.shape
         linear = nn.Linear(depth, width, bias=False, dtype=self._dtype)
         linear.weight = nn.Parameter(weight.to(self._dtype), requires_grad=False)
-        if self._workers is None or depth % _EVEN:
+        if self._team is None or depth % _EVEN:
             return linear
-        return PanelLinear(linear, self._workers)
+        return PanelLinear(linear, self._team)

@@ -116,7 +116,12 @@ class _Exchange(HfQuantizer):
             if owner.endswith(".experts") and leaf in _OF_EXPERTS:
                 if leaf == _OF_EXPERTS[0]:
                     down = stored.weights.get(f"{owner}.{_OF_EXPERTS[1]}")
-                    model.set_submodule(owner, _experts(model.get_submodule(owner), weight, down))
+                    if down is None:
+                        raise UnsupportedModel(
+                            "only some experts are quantised, which is not supported"
+                        )
+                    experts = QuantizedExperts(model.get_submodule(owner), weight, down)
+                    model.set_submodule(owner, experts)
                 continue
             try:
                 module = model.get_submodule(name)
@@ -142,12 +147,6 @@ def holds_stored(module: nn.Module, parameter: str) -> bool:
     if type(module) in (*_LINEAR, Conv1D):
         return leaf == "weight" and not parameter.endswith(_READ_AS_NUMBERS)
     return leaf in _OF_EXPERTS and hasattr(module, "_apply_gate")
-
-
-def _experts(module: Any, gate_up: QuantizedWeight, down: QuantizedWeight | None) -> nn.Module:
-    if down is None:
-        raise UnsupportedModel("only some experts are quantised, which is not supported")
-    return QuantizedExperts(module, gate_up, down)
 
 
 def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:

@@ -25,8 +25,8 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils.hub import cached_file, get_checkpoint_shard_files
 
 from app.core.errors import UnsupportedModel
-from app.core.progress import SILENCE, Progress, telling
-from app.model.checkpoints.progress_hooks import telling_downloads
+from app.core.progress import Progress, reporting
+from app.model.checkpoints.progress_hooks import reporting_downloads
 from app.model.cpu.kernels.quantized_panels import (
     BLOCK,
     INT4,
@@ -80,9 +80,7 @@ def layout_of(stored: Mapping[str, Any]) -> Layout:
     return Layout(awq, bits, group, zeros_less_one=not awq and str(form).lower() == "gptq")
 
 
-def read_weights(
-    model: str, layout: Layout, progress: Progress = SILENCE
-) -> dict[str, QuantizedWeight]:
+def read_weights(model: str, layout: Layout, progress: Progress) -> dict[str, QuantizedWeight]:
     """All quantised weights of a folder or a Hub name, by the names of their modules.
 
     Raises ``UnsupportedModel`` for an act-order that scatters groups, and for incomplete layers.
@@ -94,7 +92,7 @@ def read_weights(
             file: Any = opened.enter_context(safe_open(path, framework="pt"))
             owners.update(dict.fromkeys(file.keys(), file))
         codes = sorted(name for name in owners if name.endswith(_CODES))
-        for name in telling(progress, "unpacking the weights", codes, unit="layers"):
+        for name in reporting(progress, "unpacking the weights", codes, unit="layers"):
             module = name.removesuffix(_CODES)
             parts = {
                 part: owners[tensor].get_tensor(tensor)
@@ -112,7 +110,7 @@ def _files(model: str, progress: Progress) -> list[str]:
         return sorted(map(str, Path(model).glob("*.safetensors")))
     optional: Any = {"_raise_exceptions_for_missing_entries": False}
     index = cached_file(model, SAFE_WEIGHTS_INDEX_NAME, **optional)
-    with telling_downloads(progress) as downloads:
+    with reporting_downloads(progress) as downloads:
         if index is None:
             return [str(cached_file(model, SAFE_WEIGHTS_NAME, tqdm_class=downloads))]
         shards, _ = get_checkpoint_shard_files(model, index, tqdm_class=downloads)

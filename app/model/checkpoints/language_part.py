@@ -1,9 +1,8 @@
 """Checkpoints whose language model is one part among others: of images, sounds, video.
 
-Where transformers has a class for the language part alone (Qwen 3.5) and no images are wanted, it
-is loaded, and the weights of the rest are never read. Otherwise the whole model is made by the
-class that the checkpoint was written by, and what text does not pass through is taken out of it
-again.
+If transformers has a class for the language part alone (Qwen 3.5) and no images are wanted, only
+that part is loaded, and other weights are never read. Otherwise the whole model is loaded by the
+class that wrote the checkpoint, and modules that text does not pass through are removed.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ _CLASSES: tuple[Any, ...] = (
     AutoModelForMultimodalLM,
 )
 
-
-_SEEING: Any = AutoModelForImageTextToText._model_mapping
+_WITH_IMAGES: Any = AutoModelForImageTextToText._model_mapping
 """Classes of models that may take images, by configuration class."""
 
 
@@ -69,13 +67,13 @@ def names_of_language_part(config: PretrainedConfig, whole: PretrainedConfig) ->
     return {r"^model\.language_model\.": "model."} if alone else {}
 
 
-def auto_class(config: PretrainedConfig, *, images: bool = False) -> Any:
+def auto_class(config: PretrainedConfig, *, images: bool) -> Any:
     """transformers' auto class for this configuration; with ``images`` one whose models take them,
     if there is one.
 
     Raises ``UnsupportedModel`` for models that do not generate text.
     """
-    if images and hasattr(_SEEING.get(type(config), None), "get_image_features"):
+    if images and hasattr(_WITH_IMAGES.get(type(config), None), "get_image_features"):
         return AutoModelForImageTextToText
     for family in _CLASSES:
         if type(config) in family._model_mapping:
@@ -101,9 +99,9 @@ def keep_language_part(model: PreTrainedModel, apart: Container[nn.Module] = ())
         if within is None:
             raise
         return within
-    left_out = _take_out(model, called)
+    left_out = _remove_parts(model, called)
     try:
-        _try(model)
+        _run_text(model)
     except UnsupportedModel:  # it reads an attribute of a removed part
         for parent, name, part in left_out:
             setattr(parent, name, part)
@@ -123,14 +121,14 @@ def _called(model: PreTrainedModel) -> set[nn.Module]:
         for module in model.modules():
             hook = module.register_forward_pre_hook(lambda module, _: called.add(module))
             hooks.enter_context(hook)
-        _try(model)
+        _run_text(model)
     return called
 
 
 def _language_model_within(model: PreTrainedModel) -> PreTrainedModel | None:
     """The part that is a causal language model: with an output layer, without cross-attention.
 
-    Raises ``UnsupportedModel`` where it is of a kind that cannot be served.
+    Raises ``UnsupportedModel`` if its kind is not supported.
     """
     for name, part in model.named_modules():
         if part is model or not isinstance(part, PreTrainedModel) or not part.can_generate():
@@ -140,25 +138,28 @@ def _language_model_within(model: PreTrainedModel) -> PreTrainedModel | None:
         ):
             continue
         check_config(part.config)
-        _try(part)
+        _run_text(part)
         others = model.num_parameters() - part.num_parameters()
         _log.info("served as a text model: only %s is loaded; %d weights are not", name, others)
         return part
     return None
 
 
-def _try(model: PreTrainedModel) -> None:
+def _run_text(model: PreTrainedModel) -> None:
+    """A pass over two tokens. Raises ``UnsupportedModel`` if the model needs more than text."""
     with text_alone(model):
         ids = torch.arange(1, 3, device=model.device).unsqueeze(0)
         logits_of(model, ids, None, ids[0, :1])
 
 
-def _take_out(parent: nn.Module, called: set[nn.Module]) -> list[tuple[nn.Module, str, nn.Module]]:
+def _remove_parts(
+    parent: nn.Module, called: set[nn.Module]
+) -> list[tuple[nn.Module, str, nn.Module]]:
     """Remove parts that were not called, never pieces of layers; returns (parent, name, part)."""
     found: list[tuple[nn.Module, str, nn.Module]] = []
     for name, child in list(parent.named_children()):
         if isinstance(child, PreTrainedModel) and child in called:
-            found += _take_out(child, called)
+            found += _remove_parts(child, called)
         elif called.isdisjoint(child.modules()) and any(True for _ in child.parameters()):
             setattr(parent, name, None)
             found.append((parent, name, child))

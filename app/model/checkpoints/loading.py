@@ -28,7 +28,7 @@ from app.model.checkpoints.language_part import (
     language_config,
     names_of_language_part,
 )
-from app.model.checkpoints.progress_hooks import telling_downloads, telling_weights
+from app.model.checkpoints.progress_hooks import reporting_downloads, reporting_weights
 from app.model.checkpoints.stored_quantization import (
     loading_options,
     require_as_stored,
@@ -101,7 +101,7 @@ def load_whole(
         elif file is not None:
             from app.model.checkpoints.gguf.loading import load_gguf
 
-            with _telling(progress):
+            with _reporting(progress):
                 model = load_gguf(
                     file, settings, dtype, as_stored=not config.dequantize, progress=progress
                 )
@@ -114,7 +114,7 @@ def load_whole(
             weights = gptq_awq.read_weights(config.model, gptq_awq.layout_of(stored), progress)
             plain = copy.deepcopy(settings)
             del plain.quantization_config  # transformers would look for the library that wrote it
-            with _telling(progress):
+            with _reporting(progress):
                 model = assemble(plain, weights, dtype, folder=config.model)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
@@ -177,7 +177,7 @@ def _with_stored_weights(
     progress: Progress,
 ) -> PreTrainedModel:
     loaded: PreTrainedModel
-    with _telling(progress), telling_downloads(progress) as downloads:
+    with _reporting(progress), reporting_downloads(progress) as downloads:
         load = partial(
             family.from_pretrained,
             model,
@@ -219,10 +219,10 @@ def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _telling(progress: Progress) -> Iterator[None]:
+def _reporting(progress: Progress) -> Iterator[None]:
     """Report transformers' progress as stages, and silence its warning that quantisation settings
     are passed beside those of the checkpoint."""
-    with telling_weights(progress), warnings.catch_warnings():
+    with reporting_weights(progress), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "You passed `quantization_config`", UserWarning)
         yield
 

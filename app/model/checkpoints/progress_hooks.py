@@ -22,7 +22,7 @@ _SMALL = 1 << 20
 
 
 @contextlib.contextmanager
-def telling_downloads(progress: Progress) -> Iterator[type[Any]]:
+def reporting_downloads(progress: Progress) -> Iterator[type[Any]]:
     """A ``tqdm_class`` for the Hub's client that reports its downloads as stages.
 
     The client leaves some of its bars open: their stages end with the block.
@@ -33,19 +33,19 @@ def telling_downloads(progress: Progress) -> Iterator[type[Any]]:
             def __init__(self, *iterable: Any, **options: Any) -> None:
                 super().__init__(*iterable, **options)
                 if options.get("unit") == "B" and not options.get("desc", "").endswith(_TRANSFER):
-                    self.tell(progress, "downloading from the Hub", "B", _SMALL)
+                    self.report(progress, "downloading from the Hub", "B", _SMALL)
                     bars.callback(self.close)
 
         yield Downloads
 
 
 @contextlib.contextmanager
-def telling_weights(progress: Progress) -> Iterator[None]:
-    """While the block lasts, weights that transformers reads are a stage, and it draws no bars."""
+def reporting_weights(progress: Progress) -> Iterator[None]:
+    """Within the block, transformers' reading of weights is a stage, and it draws no bars."""
 
     def hook(_: Any, iterable: tuple[Any, ...], options: dict[str, Any]) -> Any:
         bar = _ProgressBar(*iterable, **options)
-        bar.tell(progress, "reading the weights", "tensors")
+        bar.report(progress, "reading the weights", "tensors")
         return bar
 
     shown = transformers_logging.is_progress_bar_enabled()
@@ -72,7 +72,7 @@ class _ProgressBar(tqdm):  # type: ignore[misc]
         options |= {"file": io.StringIO(), "mininterval": 0, "miniters": 1, "disable": False}
         super().__init__(*iterable, **options)
 
-    def tell(self, progress: Progress, name: str, unit: str, least: int = 1) -> None:
+    def report(self, progress: Progress, name: str, unit: str, least: int = 1) -> None:
         """Open a stage at the first progress, unless the total is known and below ``least``."""
         self._open = progress, name, unit, least
 

@@ -72,8 +72,7 @@ def loading_options(
     """Options of ``from_pretrained`` for stored quantisation; empty if there is none.
 
     With ``dequantize`` the weights become those of the model's type, where the kind allows it.
-    Raises ``UnsupportedModel``, with what to install or to set, where they would not stay as they
-    are stored.
+    Raises ``UnsupportedModel``, with the remedy, if they would not be kept as stored.
     """
     stored = stored_quantization(settings)
     if stored is None:
@@ -158,7 +157,7 @@ def require_no_growth(model: PreTrainedModel, loaded_bytes: int) -> None:
 
 
 def weight_bytes(model: PreTrainedModel) -> dict[str, int]:
-    """Memory of parameters and buffers, by the name of their type; what is shared counts once."""
+    """Memory of parameters and buffers, by the name of their type; shared memory counts once."""
     found: dict[str, int] = {}
     seen: set[int] = set()
     for weight in (*model.parameters(), *model.buffers()):

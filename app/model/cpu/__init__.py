@@ -1,7 +1,7 @@
 """Attention, decoder layers and sampling on the CPU.
 
 ``attention``, ``scan`` (of recurrent layers) and ``sampling`` run on every CPU. ``layers`` replaces
-decoder layers where the CPU has AVX2: ``mixers`` says which, ``workspace`` is
-what they share. ``packed_linear`` lays out the weights of single linears where torch multiplies,
-and ``trial`` times both at load. The loops they call, compiled, are in ``kernels``.
+decoder layers where the CPU has AVX2: ``mixers`` recognises them, ``workspace`` has their shared
+memory. ``packed_linear`` repacks the weights of single linears for torch, and ``trial`` times both
+at load. The compiled loops are in ``kernels``.
 """

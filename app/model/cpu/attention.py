@@ -26,7 +26,7 @@ from app.model.adapters.targets import AdapterRows, adapter_rows
 from app.model.cpu.kernels import attention as kernels
 from app.model.cpu.kernels.compiled import spreading
 from app.model.cpu.kernels.records import share
-from app.model.inputs import Ints, SpanLayout, StepArrays, depths_of
+from app.model.inputs import NO_INTS, Ints, SpanLayout, StepArrays, depths_of
 from app.model.kv_storage import KvStorage
 from app.model.layers.attention import AttentionOptions
 from app.model.layers.latent import LatentHeads
@@ -39,8 +39,6 @@ _SPREAD_WORK = 1 << 20
 """Products of queries with keys from which several threads are used: 0.2 ms of one thread."""
 
 _NO_HEADS = torch.empty(0)
-_NO_BLOCKS = np.empty(0, dtype=np.int64)
-_NO_ENDS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ class CpuAttention:
         if not step.slots:  # the model has no attention
             return
         ends = [step.ends(windowed=group.window is not None) for group in self.storage.groups]
-        self.later = tuple([_NO_ENDS if each is None else each for each in ends])
+        self.later = tuple([NO_INTS if each is None else each for each in ends])
         self._long_by_window.clear()
         spans = [(span, step.ancestors_of(span)) for span in step.spans]
         self._long = [each for each in spans if each[0].length > self._longest]
@@ -136,7 +134,7 @@ class CpuAttention:
     ) -> None:
         """Fill the rows of ``out`` [T, Hq, Dv] of short ``spans``, see ``ShortSpans``.
 
-        ``later`` are ``StepImages.ends`` of the rows of ``query``, or of no length.
+        ``later`` has ``StepImages.ends`` of the rows of ``query``, or is empty.
         """
         keys, group = self.storage.keys[layer], self.storage.group_of[layer]
         rows = _by_token(query)
@@ -208,13 +206,13 @@ class CpuAttention:
                 return heads.results(sums)
             out[rows] = heads.results(sums)
         for span in self._long_spans(query.dtype, group, options):
-            asked, found = query[:, span.rows], self._gather(entries, span.blocks)[0, 0]
+            queries, found = query[:, span.rows], self._gather(entries, span.blocks)[0, 0]
             attend = (
                 attend_expanded
-                if is_better_expanded(asked.shape[1], len(found), heads, found.shape[1])
+                if is_better_expanded(queries.shape[1], len(found), heads, found.shape[1])
                 else attend_absorbed
             )
-            out[span.rows] = attend(asked, found, options, heads, partial(_attend_long, span))
+            out[span.rows] = attend(queries, found, options, heads, partial(_attend_long, span))
         return out
 
     def attend_long(
@@ -261,7 +259,8 @@ def _by_slot(
     """Short spans with blocks of one slot; each token of a tree becomes a span."""
     single: list[SpanLayout] = []
     for span, ancestors in spans:
-        slots = [_slots(blocks, block_size)[: span.end] for blocks in span.blocks]
+        within = np.arange(block_size)
+        slots = [(each[:, None] * block_size + within).ravel()[: span.end] for each in span.blocks]
         if ancestors is None:
             single.append(replace(span, blocks=tuple(slots)))
             continue
@@ -273,10 +272,6 @@ def _by_slot(
     return _short_spans(single, groups, 1)
 
 
-def _slots(blocks: Ints, size: int) -> Ints:
-    return (blocks[:, None] * size + np.arange(size)).reshape(-1)
-
-
 def _short_spans(spans: list[SpanLayout], groups: int, block_size: int) -> ShortSpans:
     begins = np.cumsum([0, *(len(span.blocks[0]) for span in spans)])
     rows = [
@@ -284,7 +279,7 @@ def _short_spans(spans: list[SpanLayout], groups: int, block_size: int) -> Short
         for span, begin in zip(spans, begins.tolist(), strict=False)
         for at in range(0, span.length, _PIECE)
     ]
-    blocks = [np.concatenate([s.blocks[i] for s in spans] or [_NO_BLOCKS]) for i in range(groups)]
+    blocks = [np.concatenate([s.blocks[i] for s in spans] or [NO_INTS]) for i in range(groups)]
     return ShortSpans(
         spans=np.array(rows, dtype=np.int64).reshape(-1, 4),
         blocks=tuple(blocks),
@@ -304,19 +299,19 @@ def _long_span(
 ) -> _LongSpan:
     window = options.window
     skipped = 0 if window is None else max(0, span.start - window + 1) // block_size
-    asking = np.arange(span.start, span.end)[:, None]
-    asked = np.arange(skipped * block_size, len(span.blocks[group]) * block_size)[None]
-    hidden = asked > asking
+    queries = np.arange(span.start, span.end)[:, None]
+    keys = np.arange(skipped * block_size, len(span.blocks[group]) * block_size)[None]
+    hidden = keys > queries
     if len(later):
-        hidden &= asked >= later[span.row : span.row + span.length, None]
+        hidden &= keys >= later[span.row : span.row + span.length, None]
     if ancestors is not None:
         own = slice(span.start - skipped * block_size, span.end - skipped * block_size)
         hidden[:, own] = (ancestors[:, None] >> np.arange(span.length)) & 1 == 0
-        asking = span.start + depths_of(ancestors)[:, None]
-        asked[:, own] = asking.T
+        queries = span.start + depths_of(ancestors)[:, None]
+        keys[:, own] = queries.T
     if window is not None:
         chunked = options.chunked
-        hidden |= asking // window != asked // window if chunked else asking - asked >= window
+        hidden |= queries // window != keys // window if chunked else queries - keys >= window
     by_distance = options.slopes is not None or options.near is not None
     # float32 if biases by distance are added: the model's type does not hold all positions.
     mask = torch.zeros(hidden.shape, dtype=torch.float32 if by_distance else dtype)
@@ -325,7 +320,7 @@ def _long_span(
         rows=slice(span.row, span.row + span.length),
         blocks=torch.from_numpy(span.blocks[group][skipped:]),
         mask=mask,
-        distances=torch.from_numpy(asking - asked) if by_distance else None,
+        distances=torch.from_numpy(queries - keys) if by_distance else None,
     )
 
 
@@ -407,7 +402,7 @@ def attend_absorbed(
 ) -> Tensor:
     """Query [Hq, q, N + P] over entries [L, R + P] -> [q, Hq, Dv]."""
     whole = entries[None, None]
-    # torch's fused kernel wants values of the keys' width; what is too much is cut off.
+    # torch's fused kernel requires values of the keys' width; the rest is cut off.
     sums = attend(heads.absorb(query), whole, whole, options)
     return heads.results(sums[..., : heads.rank])
 

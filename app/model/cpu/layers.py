@@ -35,11 +35,11 @@ from app.model.layers.recurrent import RecurrentRoute
 class PanelLinear(nn.Module):
     """Same result as ``linear``, whose weight it replaces by panels."""
 
-    def __init__(self, linear: Linear, workers: CpuTeam) -> None:
+    def __init__(self, linear: Linear, team: CpuTeam) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
-        self.team = workers
+        self.team = team
         self.weights = [PanelWeights([linear])]
         self.weight = torch.empty(0, dtype=torch.bfloat16)
         """Some models ask for its dtype."""
@@ -84,14 +84,14 @@ class FusedLayer(nn.Module):
     """Same result as ``layer``, whose weights it replaces by panels."""
 
     def __init__(
-        self, layer: Any, mixer: Mixer, routes: Routes, workers: CpuTeam, workspace: Workspace
+        self, layer: Any, mixer: Mixer, routes: Routes, team: CpuTeam, workspace: Workspace
     ) -> None:
         super().__init__()
         self.attention_type = getattr(layer, "attention_type", None)
         # Not the mixer itself: it holds the weights that are in panels now.
         self._layer, self._options = mixer.layer, mixer.options
         self._routes = routes
-        self._team = workers
+        self._team = team
         self._workspace = workspace
         self._kept: list[Tensor] = []
         inputs = PanelWeights([part.read() for part in mixer.inputs])
@@ -121,14 +121,14 @@ class FusedLayer(nn.Module):
             if isinstance(value, Tensor):  # its address, and the tensor as long as this layer
                 self._kept.append(value.detach().contiguous())
                 value = self._kept[-1].data_ptr()
-            workers.layers[mixer.layer][name] = value
+            team.layers[mixer.layer][name] = value
         workspace.rounded_bytes = max(
             workspace.rounded_bytes, *[each.rounded_bytes for each in self.weights]
         )
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of it is computed by torch."""
+        """Whether all of it is computed by the loops."""
         return self.mlp is None
 
     def forward(
@@ -184,9 +184,9 @@ def fuse(
     refine_inputs(model)
     routes = Routes(route, recurrent)
     fused = sum(routes.mixer_of(each) is not None for each in model.modules()) if layers else 0
-    workers = CpuTeam(torch.get_num_threads(), fused)
-    workers.use_amx(*amx_from)
-    workspace = Workspace(workers)
+    team = CpuTeam(torch.get_num_threads(), fused)
+    team.use_amx(*amx_from)
+    workspace = Workspace(team)
     replaced = 0
     if fused == routes.layers:
         linears: list[int] = []
@@ -196,13 +196,13 @@ def fuse(
             assert mixer is not None
             read = {id(part.linear) for part in mixer.inputs}
             linears.append(len(read) + 1 + 3 * is_swiglu(layer.mlp))
-            return FusedLayer(layer, mixer, routes, workers, workspace)
+            return FusedLayer(layer, mixer, routes, team, workspace)
 
         replace_modules(model, lambda each: routes.mixer_of(each) is not None, make)
         replaced += sum(linears)
     embedding: Any = model.get_input_embeddings()
     tied = _are_tied(model, embedding, model.get_output_embeddings())
-    replaced += replace_modules(model, has_panels, lambda linear: PanelLinear(linear, workers))
+    replaced += replace_modules(model, has_panels, lambda linear: PanelLinear(linear, team))
     output = model.get_output_embeddings()
     if tied and isinstance(output, PanelLinear):
         replace_modules(
@@ -213,7 +213,7 @@ def fuse(
     if type(model).__name__ in _KNOWN and all(isinstance(each, FusedLayer) for each in layers_now):
         norm = read_norm(body.norm)
         if norm is not None:
-            model.forward = WholePass(model, norm, routes, workers, workspace)
+            model.forward = WholePass(model, norm, routes, team, workspace)
     return replaced
 
 
@@ -264,7 +264,7 @@ class WholePass:
         model: PreTrainedModel,
         norm: Norm,
         routes: Routes,
-        workers: CpuTeam,
+        team: CpuTeam,
         workspace: Workspace,
     ) -> None:
         body: Any = model.model
@@ -272,7 +272,7 @@ class WholePass:
         self._layers: list[FusedLayer] = list(body.layers)
         self._in_loops = all(layer.is_whole for layer in self._layers)
         self._norm = as_numpy(norm.weight), int(norm.shifted), norm.eps
-        self._routes, self._team, self._workspace = routes, workers, workspace
+        self._routes, self._team, self._workspace = routes, team, workspace
         self._cos = self._sin = torch.empty(0)
 
     def __call__(

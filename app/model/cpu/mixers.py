@@ -19,12 +19,12 @@ from transformers.activations import SiLUActivation
 
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import delta_layer
-from app.model.cpu.scan import SILU, CpuScan
+from app.model.cpu.scan import CpuScan
 from app.model.cpu.weights import Linear, has_panels, kind_of, reordered
 from app.model.layers.architecture import Norm
 from app.model.layers.attention import AttentionOptions, AttentionRoute
 from app.model.layers.model_call import code_names
-from app.model.layers.recurrent import RecurrentRoute
+from app.model.layers.recurrent import SILU, RecurrentRoute
 
 _OF_A_LAYER = {
     "input_layernorm", "self_attn", "linear_attn", "post_attention_layernorm", "mlp",
@@ -202,7 +202,7 @@ def _is_plain(options: AttentionOptions) -> bool:
 
 
 def _rotates_halves(attention: Any, names: Sequence[str]) -> bool:
-    """Whether its RoPE rotates a head's first half with its second one, tested on numbers."""
+    """Whether its RoPE rotates a head's first half with its second one; computes an example."""
     rotate = inspect.unwrap(type(attention).forward).__globals__.get(_ROTATION)
     if rotate is None or _ROTATION not in names:
         return False

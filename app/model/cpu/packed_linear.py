@@ -68,7 +68,7 @@ def padded(rows: int) -> int:
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether packing is worth while and this torch has the operations, found by trying one."""
+    """Whether packing is faster and this torch has the operations; tries one."""
     if device.type != "cpu" or dtype != torch.bfloat16:
         return False
     linear = nn.Linear(64, 32, dtype=dtype)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from app.core.constraint import Mask
+from app.core.constraint import Mask, full_mask
 from app.core.request import SamplingParams
 from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
 from app.model.cpu.kernels import sampling as kernels
@@ -22,7 +22,6 @@ from app.model.cpu.kernels.sampling import Bits, Floats
 from app.model.inputs import Ints
 from app.model.sampling import (
     WEIGHT_BITS,
-    full_mask,
     is_changed,
     is_drawn,
     is_filtered,
@@ -199,7 +198,7 @@ class CpuSampler:
         tops = self._tops[0]
         if params.top_k > len(tops):
             return kernels.LEAST_KEY
-        if params.top_k:  # so many words have a token that is as great
+        if params.top_k:  # ``top_k`` words have a token at least as great
             key = int(np.partition(tops, -params.top_k)[-params.top_k])
         else:
             fraction = params.min_p
@@ -222,7 +221,7 @@ def _share(
     parallel: bool,
     **fields: NDArray[Any] | int,
 ) -> None:
-    """Do the items of a record with these fields; arrays stand for their addresses."""
+    """Run the items of a record with these fields; arrays are passed by address."""
     assert logits.stride(1) == 1, "the numbers of a row of logits lie together"
     call["logits"], call["pitch"] = logits.data_ptr(), logits.stride(0) * logits.itemsize
     for name, value in fields.items():
@@ -231,7 +230,7 @@ def _share(
 
 
 def _is_plain(params: SamplingParams) -> bool:
-    """Whether a row's logits and mask are all that its draw looks at."""
+    """Whether a draw depends on the row's logits, mask, temperature and key alone."""
     return not (is_filtered(params) or params.logprobs is not None or is_changed(params))
 
 
@@ -286,7 +285,7 @@ class _Ranking:
         return np.sort(np.concatenate([above, within[:last]]), kind="stable")  # nearly sorted
 
     def _split(self, values: Floats, weights: Ints, most: int, needed: int) -> tuple[Ints, Ints]:
-        """Positions that are all wanted, in order, and ranked ones of which the first few are."""
+        """Positions to keep, ascending, and ranked positions of which the first ones are kept."""
         if len(values) <= _SORTED_WHOLE:
             return self._above[:0], np.argsort(-values, kind="stable")
         edge = kernels.boundary(values, weights, most, needed, self._scratch)

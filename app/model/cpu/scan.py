@@ -10,14 +10,12 @@ from transformers.activations import ACT2FN
 from app.model.cpu.kernels.compiled import NUMBERS, spreading
 from app.model.cpu.kernels.records import share
 from app.model.cpu.kernels.scans import CALL, address_of_scan
-from app.model.inputs import StateArrays, StepArrays
-from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
+from app.model.inputs import STATE_ARRAYS, StateArrays, StepArrays
+from app.model.layers.recurrent import SILU, DeltaRule, Mamba1, Mamba2
 from app.model.state_storage import StateStorage
 
 _SPREAD_WORK = 1 << 18
 """State elements times tokens from which several threads are used: some 0.1 ms of one thread."""
-SILU = ("silu", "swish")
-"""Names of the activation that the loops know."""
 
 
 class CpuScan:
@@ -36,7 +34,7 @@ class CpuScan:
         states = self.step_states = step.state_arrays
         self._call["tokens"] = len(step.token_ids)
         self._call["spans"] = len(states.reads)
-        for name in ("rows", "reads", "save_starts", "save_rows", "save_slots"):
+        for name in STATE_ARRAYS:
             self._call[name] = getattr(states, name).ctypes.data
 
     def convolve(

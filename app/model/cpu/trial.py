@@ -1,4 +1,4 @@
-"""The fastest products on this machine, timed at load: our loops, those with AMX, or torch's.
+"""Times products at load, to choose the fastest: our loops, those with AMX, or torch's.
 
 With AMX torch multiplies many rows several times as fast as AVX512-BF16 does, and spends more time
 on few rows; a CPU flag does not tell which of them is better.
@@ -43,7 +43,7 @@ _SECONDS: Final = 0.04
 """Minimum time for a number of rows, both paths together; each runs at least three times."""
 
 _Pass = Callable[[int], float]
-"""Runs one decoder layer, or its products, for so many rows; returns the seconds it took."""
+"""Runs one decoder layer, or its products, for a number of rows; returns the seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Weights of linear layers in panels, as the loops of ``kernels.jobs`` know them: by records."""
+"""Weights of linear layers in panels, and the records by which ``kernels.jobs`` reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fused layers of a model share: threads, and memory for a step's intermediate values."""
+"""Threads and memory that the fused layers of a model share."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from torch import Tensor
 
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import attention as kernels
-from app.model.cpu.kernels import jobs, records, team
+from app.model.cpu.kernels import jobs, records
+from app.model.cpu.kernels.team import close, new_board
 from app.model.cpu.scan import CpuScan
-from app.model.inputs import Ints
+from app.model.inputs import STATE_ARRAYS, Ints
 
 
 class CpuTeam:
-    """Threads for the products of one model, and what they share. Used by one thread at a time."""
+    """Threads for the products of one model, and their records. Used by one thread at a time."""
 
     def __init__(self, threads: int, layers: int = 0) -> None:
-        board, job = team.new_board(), np.zeros(1, dtype=records.JOB)
+        board, job = new_board(), np.zeros(1, dtype=records.JOB)
         self.layers = np.zeros(max(layers, 1), dtype=records.LAYER)
         self.steps = np.zeros(1, dtype=records.STEP)
         job["run"] = jobs.entry()
@@ -33,11 +34,11 @@ class CpuTeam:
                 target=jobs.help_out, args=self.shared, name=f"leapjson-pass-{number}", daemon=True
             ).start()
         self._rounded = torch.empty(0, dtype=torch.uint8)
-        # The helpers hold what is shared, and nothing else of this object.
-        weakref.finalize(self, team.close, board)
+        # The helpers hold the shared records, and nothing else of this object.
+        weakref.finalize(self, close, board)
 
     def use_amx(self, rows: int, rounded_rows: int) -> None:
-        """Multiply by AMX from so many rows on, in bfloat16 and of rounded rows; 0: never."""
+        """Minimum numbers of rows for AMX, in bfloat16 and of rounded rows; 0: never."""
         _, job = self.shared
         job["tiles_from"], job["rounded_tiles_from"] = rows, rounded_rows
 
@@ -52,11 +53,11 @@ class CpuTeam:
 class Workspace:
     """Memory for a step's intermediate values; all layers use it, one after the other."""
 
-    def __init__(self, workers: CpuTeam) -> None:
-        self._team = workers
+    def __init__(self, team: CpuTeam) -> None:
+        self._team = team
         self._attention = kernels.new_call(torch.bfloat16)
-        workers.steps["attend"] = kernels.entry()
-        workers.steps["attention"] = self._attention.ctypes.data
+        team.steps["attend"] = kernels.entry()
+        team.steps["attention"] = self._attention.ctypes.data
         self._size = 0
         self._buffers: dict[str, Tensor] = {}
         self._group = -1
@@ -84,7 +85,7 @@ class Workspace:
         states = None if scan is None else scan.step_states
         if states is not None:
             values["state_spans"] = len(states.reads)
-            for name in ("rows", "reads", "save_starts", "save_rows", "save_slots"):
+            for name in STATE_ARRAYS:
                 values[name] = getattr(states, name).ctypes.data
         for name, value in values.items():
             step[name] = value

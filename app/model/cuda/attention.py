@@ -371,7 +371,7 @@ def _launch(kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any)
     except OutOfResources as error:
         raise UnsupportedModel(
             f"this GPU has too little shared memory for this model's attention: {error}"
-        ) from (error)
+        ) from error
 
 
 def _unit(dim: int) -> int:

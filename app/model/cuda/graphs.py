@@ -32,8 +32,8 @@ from app.model.cuda.step_buffers import DeviceStep, Layout, ListSizes, StepBuffe
 from app.model.cuda.trial_steps import TrialSteps
 from app.model.cuda.work import Kind, Work, most_chunks
 from app.model.forward import RaggedForward
-from app.model.inputs import StepArrays
-from app.model.self_check import row_errors
+from app.model.inputs import NO_INTS, StepArrays
+from app.model.self_check import TOLERANCE, row_errors
 from app.model.state_storage import StateStorage
 
 _SIZES = (1, 2, 4, *range(8, 32, 8), *range(32, 64, 16), *range(64, 128, 16), *range(128, 256, 32),
@@ -50,17 +50,14 @@ _MOST_CHUNKS = 64
 """Maximum items for each token of a captured batch-invariant step."""
 _WARM_TOKENS = 64
 _WARM_UPS = 2
-_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
-"""Maximum relative error of a row of logits between a replay and the same launches."""
 _TOLERANCE_IN_DOUBT = 0.5
-"""The same for models with nondeterministic kernels, which add in any order; a mixture of experts
-may then choose another expert. The error between unrelated rows is 1.4."""
+"""Maximum relative error of a replay, instead of ``TOLERANCE``, for models with nondeterministic
+kernels, which add in any order; a mixture of experts may then choose another expert. The error
+between unrelated rows is 1.4."""
 _PADDING_TOLERANCE = 0.5
 """Maximum median error of a padded step: libraries use other kernels for other shapes."""
 _COMPARED_ROWS = 64
 """Rows compared at a time, since they are converted to float32."""
-
-_NO_INTS = np.empty(0, dtype=np.int64)
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +131,7 @@ class GraphCapture:
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """A graph, and the objects that it reads but does not keep alive."""
+    """A graph, and the objects that it reads and does not keep alive."""
 
     layout: Layout
     step: DeviceStep
@@ -230,9 +227,9 @@ class CudaSteps:
             return self._run_eagerly(step, drawn)
         bucket, works = fitting
         captured = self._captured[bucket]
-        if step.vision_input is not None and step.vision_input.turned is not None:
+        if step.vision_input is not None and step.vision_input.positions is not None:
             # Without trees only the model reads the positions.
-            step = replace(step, positions=step.vision_input.turned)
+            step = replace(step, positions=step.vision_input.positions)
         self._load(captured, step, works, drawn)
         captured.graph.replay()
         return self._logits[: len(step.logits_rows)]
@@ -242,9 +239,12 @@ class CudaSteps:
 
         Graphs do not support trees, image features or positions by axis.
         """
-        vision_input = step.vision_input
-        if step.ancestors is not None or (vision_input is not None and vision_input.shows):
+        if step.ancestors is not None:
             return None
+        if (images := step.vision_input) is not None:
+            by_axis = images.positions is not None and images.positions.ndim > 1
+            if images.rows or by_axis:
+                return None
         bucket = choose_bucket(self._buckets, len(step.token_ids), len(step.logits_rows))
         if bucket is None:
             return None
@@ -266,9 +266,9 @@ class CudaSteps:
         device_step = self.attention.step
         if drawn is not None:
             put_drawn(device_step, drawn)
-        if step.vision_input is None or step.vision_input.turned is None:
+        if step.vision_input is None or step.vision_input.positions is None:
             return self._compute(device_step)
-        positions = self._forward.told_positions(step)
+        positions = self._forward.model_positions(step)
         return self._forward.compute(device_step.token_ids, positions, device_step.logits_rows)
 
     def _compute(self, step: DeviceStep) -> Tensor:
@@ -297,10 +297,10 @@ class CudaSteps:
             states=self.attention.state_sizes(bucket.tokens, bucket.tokens),
         )
 
-    def _nothing(self) -> StepArrays:
+    def _empty_step(self) -> StepArrays:
         """An empty step, for padding."""
-        slots = (_NO_INTS,) * len(self._storage.groups)
-        return StepArrays(_NO_INTS, _NO_INTS, slots, _NO_INTS, spans=(), drawn_rows=_NO_INTS)
+        slots = (NO_INTS,) * len(self._storage.groups)
+        return StepArrays(NO_INTS, NO_INTS, slots, NO_INTS, spans=(), drawn_rows=NO_INTS)
 
     def _warm_up(self, *, trees: bool = False) -> Tensor:
         """Launch every kernel of a forward pass once, with or without work, to compile it.
@@ -317,11 +317,11 @@ class CudaSteps:
             states=self.attention.state_sizes(_WARM_TOKENS, 1),
             trees=trees,
         )
-        nothing = self._nothing()
+        empty = self._empty_step()
         buffers = StepBuffers(self._device, layout.end)
         step = buffers.device_step(layout, [[sizes.whole()] for sizes in layout.lists])
-        works = self.attention.list_work(nothing, range(_WARM_TOKENS))
-        buffers.load(layout, nothing, works, self.attention.spare_slots)
+        works = self.attention.list_work(empty, range(_WARM_TOKENS))
+        buffers.load(layout, empty, works, self.attention.spare_slots)
         put_drawn(step, step.token_ids[0])
         self.attention.begin_on_device(step)
         return self._compute(step)
@@ -335,9 +335,9 @@ class CudaSteps:
             attention.begin_on_device(step)
             logits.copy_(forward.compute(step.token_ids, step.positions, step.logits_rows))
 
-        nothing = self._nothing()
-        works = self.attention.list_work(nothing, range(bucket.tokens))
-        self._buffers.load(layout, nothing, works, self.attention.spare_slots)
+        empty = self._empty_step()
+        works = self.attention.list_work(empty, range(bucket.tokens))
+        self._buffers.load(layout, empty, works, self.attention.spare_slots)
         return _Captured(layout, step, launch, capture(launch))
 
     def _check_replays(self) -> None:
@@ -358,7 +358,7 @@ class CudaSteps:
         replayed = self._tried(captured, step, works, captured.graph.replay)
         differing = _differing(self._saved(step), saved)
         shape = f"a step of {bucket.tokens} tokens and {bucket.rows} rows of logits"
-        tolerance = _TOLERANCE[self._logits.dtype]
+        tolerance = TOLERANCE[self._logits.dtype]
         errors = _row_errors(replayed, launched)
         _log.debug("%s: replayed %.2g, without padding %.2g", shape, errors.max(), middle)
         if not max(errors.max(), differing) <= tolerance:  # ``not <=``: NaN fails too

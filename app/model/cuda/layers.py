@@ -34,24 +34,13 @@ KNOWN_LAYERS = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3
 Gemma 2 and 3 the outputs of attention and MLP."""
 
 
-class InvariantProduct:
-    """A batch-invariant product: a row's result does not depend on the other rows."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight, self._bias = weight, bias
-        self._tiles = invariant.tiling(weight)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return invariant.product(x, self._weight, self._bias, self._tiles)
-
-
 class InvariantLinear(nn.Module):
     """Batch-invariant replacement for ``linear``; shares its weight."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.weight = linear.weight
-        self._product = InvariantProduct(linear.weight.detach(), linear.bias)
+        self._product = _invariant_product(linear.weight.detach(), linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         out = self._product(x.reshape(-1, x.shape[-1]).contiguous())
@@ -183,7 +172,7 @@ def fuse(
     decoder: Any = model.get_submodule(parent.rpartition(".")[0])
     between, following = _Between(), _norm(decoder.norm)
     decoder.norm = FusedNorm(following, between)
-    make = InvariantProduct if batch_invariant else _library_product
+    make = _invariant_product if batch_invariant else _library_product
     names = {id(module): name for name, module in model.named_modules()}  # holds no references
 
     def join(parts: tuple[nn.Linear, ...]) -> Product:
@@ -200,6 +189,12 @@ def fuse(
         output: Any = model.get_output_embeddings()
         model.set_output_embeddings(InvariantLinear(output))
     return len(layers)
+
+
+def _invariant_product(weight: Tensor, bias: Tensor | None) -> Product:
+    """A batch-invariant product: a row's result does not depend on the other rows."""
+    tiles = invariant.tiling(weight)
+    return lambda x: invariant.product(x, weight, bias, tiles)
 
 
 def _library_product(weight: Tensor, bias: Tensor | None) -> Product:

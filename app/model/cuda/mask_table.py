@@ -67,8 +67,8 @@ class MaskTable:
         """
         wanted = {id(mask): mask for mask in masks}
         if len(wanted) > self.slots:
-            past = self._upload((), masks).view(len(masks), self._words)
-            return past, list(range(len(masks)))
+            table = self._upload((), masks).view(len(masks), self._words)
+            return table, list(range(len(masks)))
         new: dict[int, Mask] = {}
         for key, mask in wanted.items():
             if key in self._kept:

@@ -78,8 +78,8 @@ class CudaMemory:
 class MemoryBudget:
     """Memory that one process may take of a device. Create it before the process takes any."""
 
-    def __init__(self, memory: DeviceMemory, share: float, asked: int | None = None) -> None:
-        """``share`` of the whole device, above 0 and at most 1. ``asked``: a fixed cache size in
+    def __init__(self, memory: DeviceMemory, share: float, fixed: int | None = None) -> None:
+        """``share`` of the whole device, above 0 and at most 1. ``fixed``: a cache size in
         bytes, which makes ``share`` irrelevant.
 
         Raises ``UnsupportedModel`` if less than the share is free.
@@ -87,12 +87,12 @@ class MemoryBudget:
         memory.settle()
         self._memory = memory
         self._share = share
-        self._asked = asked
+        self._fixed = fixed
         self._foreign = memory.total - memory.free - memory.reserved
         """Memory of other processes, and of the driver for this process."""
         self._room = memory.total - self._foreign
         self._limit = int(memory.total * share)
-        if asked is None and self._limit > self._room:
+        if fixed is None and self._limit > self._room:
             raise UnsupportedModel(
                 f"cuda_memory_share is {share:g} ({_gib(self._limit)} of {_gib(memory.total)}), "
                 f"but only {_gib(self._room)} of GPU memory are free; lower it to at most "
@@ -102,7 +102,7 @@ class MemoryBudget:
 
     def most_tokens(self, token_bytes: int) -> int:
         """Upper bound of the cache's tokens, which take ``token_bytes`` each; at least 1."""
-        return max(1, (self._asked or self._limit) // token_bytes)
+        return max(1, (self._fixed or self._limit) // token_bytes)
 
     def settle(self) -> None:
         """Release memory that torch keeps unused."""
@@ -115,7 +115,7 @@ class MemoryBudget:
         run_steps: Callable[[], None],
         capture: Callable[[], object],
     ) -> int:
-        """Bytes for the cache: those asked for, or by default the rest of the limit.
+        """Bytes for the cache: ``fixed``, or by default the rest of the limit.
 
         Call it with the model and a small cache of ``rehearsal_bytes`` on the device; both stay
         there. ``run_steps`` runs the largest steps; ``capture`` captures graphs and returns an
@@ -156,19 +156,19 @@ class MemoryBudget:
             f"weights {_gib(weights)}, the largest step {_gib(step)}, graphs {_gib(captured)}, "
             f"kernels and libraries {_gib(others)}"
         )
-        size = self._what_is_left(weights + step + captured + others, parts)
+        size = self._remaining(weights + step + captured + others, parts)
         _log.info("GPU memory: %s, cache %s of %s", parts, _gib(size), _gib(memory.total))
         return size
 
-    def _what_is_left(self, needed: int, parts: str) -> int:
-        if self._asked is not None:
-            if needed + self._asked > self._room:
+    def _remaining(self, needed: int, parts: str) -> int:
+        if self._fixed is not None:
+            if needed + self._fixed > self._room:
                 left = _gib(max(0, self._room - needed))
                 raise UnsupportedModel(
-                    f"kv_cache_bytes is {self._asked}, {_gib(self._asked)}, but with {parts} only "
+                    f"kv_cache_bytes is {self._fixed}, {_gib(self._fixed)}, but with {parts} only "
                     f"{left} of the GPU's memory are left; lower it"
                 )
-            return self._asked
+            return self._fixed
         if needed >= self._limit:
             raise UnsupportedModel(
                 f"no memory is left for the cache: {parts}, and cuda_memory_share {self._share:g} "

@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from app.core.constraint import full_mask
 from app.core.request import SamplingParams
 from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
 from app.model.cuda.kernels import sampling as kernels
 from app.model.cuda.mask_table import MaskTable
 from app.model.inputs import Ints
 from app.model.sampling import (
-    full_mask,
     is_changed,
     is_drawn,
     is_filtered,
@@ -146,9 +146,9 @@ class DeviceDraws:
         numbers = zip(
             batch.asking, reports.tolist(), reports.view(torch.float64).tolist(), strict=True
         )
-        for (row, asked), ids, floats in numbers:
+        for (row, count), ids, floats in numbers:
             pairs = zip(
-                ids[1 : 1 + asked], floats[1 + batch.most : 1 + batch.most + asked], strict=True
+                ids[1 : 1 + count], floats[1 + batch.most : 1 + batch.most + count], strict=True
             )
             top = tuple(TokenLogprob(token, logprob) for token, logprob in pairs if token >= 0)
             tokens[row] = SampledToken(tokens[row].token_id, floats[0], top)
@@ -363,7 +363,7 @@ class DeviceSampler:
     def _filter(
         self, batch: _Batch, rows: tuple[Any, ...], tops: Tensor, sizes: dict[str, int]
     ) -> tuple[Tensor, Tensor]:
-        """Find what top_k and top_p keep; see ``kernels.mark_edge``."""
+        """Find the tokens that top_k and top_p keep; see ``kernels.mark_edge``."""
         filters = len(batch.filtered)
         if not filters:
             return tops, tops
@@ -377,8 +377,8 @@ class DeviceSampler:
         given = (*rows, batch.filters_at, filters, tops, self._chunks, counts, weights)
         by_count = any(params.top_k > 0 for params in batch.filtered)
         by_weight = any(params.top_p < 1.0 for params in batch.filtered)
-        for asked, by in ((by_count, False), (by_weight, True)):
-            for place in range(digits if asked else 0):
+        for needed, by in ((by_count, False), (by_weight, True)):
+            for place in range(digits if needed else 0):
                 self._launch(kernels.search, grid, *given, place, digits, **sizes, BY_WEIGHT=by)
         self._launch(kernels.mark_edge, grid, *given, digits, edges, ties, **sizes)
         return edges, ties

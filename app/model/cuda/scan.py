@@ -16,13 +16,12 @@ from app.model.cuda.kernels import scans
 from app.model.cuda.step_buffers import DeviceStates, DeviceStep
 from app.model.cuda.tiles import power_of_2
 from app.model.inputs import StepArrays
-from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
+from app.model.layers.recurrent import SILU, DeltaRule, Mamba1, Mamba2
 from app.model.state_storage import StateStorage
 
 _STATE_NUMBERS = 4096
 """Numbers of a state that one program holds: 32 a thread with four warps."""
 _CHANNELS = 256
-_SILU = ("silu", "swish")
 
 
 class StepOnDevice(Protocol):
@@ -51,7 +50,7 @@ class TritonScan:
         out = x.new_empty(tokens, channels)
         kept = states.shape[1]
         blocks = -(channels // -_CHANNELS)
-        silu = activation in _SILU
+        silu = activation in SILU
         scans.convolve[(tokens, blocks)](
             x, weight, weight if bias is None else bias, states, out,
             places.rows, places.reads, places.row_spans, x.stride(0),

@@ -29,14 +29,13 @@ from torch import Tensor
 
 from app.model.cuda.kernels.attention import COUNTS, ITEM, MERGE, take_drawn
 from app.model.cuda.work import Int32s, Wave, Work
-from app.model.inputs import Ints, StateArrays, StepArrays
+from app.model.inputs import NO_INTS, Ints, StateArrays, StepArrays
 
 _TURNS = 3
 """Number of host buffers: one is filled while the two before may still be copied."""
 _ALIGNED = 4
 """Int32s in 16 bytes."""
 _DRAWN_TOKENS = 128
-_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +273,13 @@ class StepBuffers:
         _fill(ints[layout.logits_rows].view(np.int64), step.logits_rows, 0)
         _fill(ints[layout.drawn_rows], step.drawn_rows, -1)
         if layout.adapters.stop > layout.adapters.start:
-            _fill(ints[layout.adapters], _NONE if step.adapters is None else step.adapters, 0)
+            _fill(ints[layout.adapters], NO_INTS if step.adapters is None else step.adapters, 0)
         if layout.ancestors is not None:
-            ancestors = _NONE if step.ancestors is None else step.ancestors
+            ancestors = NO_INTS if step.ancestors is None else step.ancestors
             _fill(ints[layout.ancestors].view(np.int64), ancestors, 0)
         if layout.ends is not None:
             ends = None if step.vision_input is None else step.vision_input.ends
-            _fill(ints[layout.ends].view(np.int64), _NONE if ends is None else ends, 0)
+            _fill(ints[layout.ends].view(np.int64), NO_INTS if ends is None else ends, 0)
         if layout.states is not None:
             padding = layout.tokens - len(step.token_ids)
             places = _places_of_states(step.state_arrays, padding)

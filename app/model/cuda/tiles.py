@@ -107,7 +107,7 @@ def long_tile(heads: Heads, device: Device, *, batch_invariant: bool) -> TileSha
 
 
 def heads_together(query_heads: int, value_pad: int) -> int:
-    """The largest divisor of ``query_heads`` such that the sums of so many heads fit in a tile."""
+    """The most query heads that fit in a tile with their sums: a divisor of ``query_heads``."""
     fits = [
         count
         for count in range(1, query_heads + 1)

@@ -55,7 +55,7 @@ class TrialSteps:
         self._states = states
         self._blocks = [min(group.num_blocks, _MOST_BLOCKS) for group in storage.groups]
         self._max_model_len = max_model_len
-        self._dice = np.random.default_rng(0)
+        self._rng = np.random.default_rng(0)
 
     @contextmanager
     def noise_in_cache(self) -> Iterator[None]:
@@ -94,7 +94,7 @@ class TrialSteps:
         longest = min(longest, self._max_model_len)
         size = self._storage.block_size
         slots = self._slots()
-        halves = [np.array_split(self._dice.permutation(count), 2) for count in self._blocks]
+        halves = [np.array_split(self._rng.permutation(count), 2) for count in self._blocks]
         free = [half.tolist() for half, _ in halves]
         spans: list[Span] = []
         while tokens > 0:
@@ -106,10 +106,10 @@ class TrialSteps:
             start = self._start(length, longest)
             written = (start + length - 1) // size - start // size + 1
             tables = [
-                [*self._dice.choice(read, start // size), *(own.pop() for _ in range(written))]
+                [*self._rng.choice(read, start // size), *(own.pop() for _ in range(written))]
                 for own, (_, read) in zip(free, halves, strict=True)
             ]
-            ids = self._dice.integers(_IDS, size=length).tolist()
+            ids = self._rng.integers(_IDS, size=length).tolist()
             state = 0 if not start or not slots else slots.pop()
             spans.append(Span(ids, start, tables, None, state, self._saves(length, slots)))
             tokens -= length
@@ -122,27 +122,27 @@ class TrialSteps:
         """Slots for recurrent states in random order; each is used once in a step."""
         if self._states is None:
             return []
-        slots: list[int] = (1 + self._dice.permutation(self._states.slots.count - 1)).tolist()
+        slots: list[int] = (1 + self._rng.permutation(self._states.slots.count - 1)).tolist()
         return slots
 
     def _saves(self, length: int, slots: list[int]) -> list[tuple[int, int]]:
         """Saves after some of ``length`` tokens, to slots removed from ``slots``."""
-        count = min(int(self._dice.integers(_MOST_SAVES + 1)), length, len(slots) // 2)
-        done = 1 + self._dice.permutation(length)[:count]
+        count = min(int(self._rng.integers(_MOST_SAVES + 1)), length, len(slots) // 2)
+        done = 1 + self._rng.permutation(length)[:count]
         return [(at, slots.pop()) for at in sorted(done.tolist())]
 
     def _length(self, most: int) -> int:
         """Length of the next span, at most ``most``."""
-        leap, chunk = self._dice.integers((2, 1), (_MOST_IN_LEAP, most + 1)).tolist()
-        return min(most, int(self._dice.choice([1, leap, chunk], p=(0.5, 0.4, 0.1))))
+        leap, chunk = self._rng.integers((2, 1), (_MOST_IN_LEAP, most + 1)).tolist()
+        return min(most, int(self._rng.choice([1, leap, chunk], p=(0.5, 0.4, 0.1))))
 
     def _start(self, length: int, longest: int) -> int:
-        at_first = self._dice.random() < _FIRST_CHUNKS
-        return 0 if at_first else int(self._dice.integers(longest - length + 1))
+        at_first = self._rng.random() < _FIRST_CHUNKS
+        return 0 if at_first else int(self._rng.integers(longest - length + 1))
 
     def _choose_rows(self, spans: list[Span], rows: int) -> None:
         places = [(span, at) for span in spans for at in range(len(span.tokens))]
-        chosen = {*self._dice.permutation(len(places))[:rows].tolist()}
+        chosen = {*self._rng.permutation(len(places))[:rows].tolist()}
         wanted = [place for number, place in enumerate(places) if number in chosen]
         for span in spans:
             span.rows = [at for owner, at in wanted if owner is span]

@@ -2,9 +2,8 @@
 
 A model qualifies when every layer is causal attention, full or within a sliding window, that goes
 through transformers' ``AttentionInterface``, a recurrent mixer that ``recurrent`` knows, or both,
-or has neither and works token by token. What a configuration says is checked here, before any
-weight is read; what only shows in a forward pass is found by ``attention.probe_layers`` and
-``self_check``.
+or has neither and works token by token. Configurations are checked here, before any weight is read;
+``attention.probe_layers`` and ``self_check`` check forward passes.
 """
 
 from __future__ import annotations
@@ -83,7 +82,8 @@ def check_layers(model: PreTrainedModel, routed: Collection[int]) -> None:
     types = getattr(model.config.get_text_config(), "layer_types", None) or ()
     by_token = {layer for layer, kind in enumerate(types) if kind in _BY_TOKEN}
     # Layers that run several times in a pass (HRM) are counted as often, but there once.
-    there = {number for each in model.modules() if (number := _number(each)) is not None}
+    numbers = [getattr(each, "layer_idx", None) for each in model.modules()]
+    there = {number for number in numbers if isinstance(number, int)}
     missing = [
         layer
         for layer in range(layer_count(model.config))
@@ -97,11 +97,6 @@ def check_layers(model: PreTrainedModel, routed: Collection[int]) -> None:
             f"(layer {missing[0]}{kind}) neither use transformers' "
             "attention interface nor are a known kind of recurrent layer"
         )
-
-
-def _number(module: nn.Module) -> int | None:
-    number = getattr(module, "layer_idx", None)
-    return number if isinstance(number, int) else None
 
 
 def layers_of(model: PreTrainedModel) -> list[nn.Module]:
@@ -162,19 +157,19 @@ def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def is_plain_embedding(module: nn.Module) -> bool:
-    """Whether rows of the weight are all it gives, or these times a number, as in Gemma."""
+    """Whether its outputs are rows of the weight, or rows times a number, as in Gemma."""
     known = type(module) is nn.Embedding or hasattr(module, "scalar_embed_scale")
     return known and isinstance(module, nn.Embedding)
 
 
 def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> None:
-    """Remove what would make a row depend on the rest of its batch, or stall a device.
+    """Remove code that makes a row depend on the rest of its batch, or stalls a device.
 
     Rotary embeddings that choose their frequencies by the longest position in the batch
     (``longrope``, ``dynamic``) are frozen to one choice for the process: the long factors where
     sequences may pass the original context, the short ones otherwise. A warning about padding
-    (GPT-2's) reads the token ids back from the device at every step; there is none to warn of.
-    A length that is counted from tokens which are no padding (XLM's) is that of the whole row.
+    (GPT-2's), which would read the token ids back from the device at every step, is removed. A
+    length that is counted over tokens other than padding (XLM's) becomes that of the whole row.
     Raises ``UnsupportedModel`` for such embeddings kept by layer type.
     """
     for module in model.modules():
@@ -202,7 +197,7 @@ def _follows_batch(rope_type: Any) -> bool:
 
 
 def _freeze_rope(module: nn.Module, rope_type: str, max_model_len: int | None) -> None:
-    # ``dynamic`` only rescales past max_position_embeddings, where no sequence is let.
+    # ``dynamic`` only rescales past max_position_embeddings, which no sequence reaches.
     if rope_type == "longrope":
         config: Any = module.config
         original = config.rope_parameters["original_max_position_embeddings"]

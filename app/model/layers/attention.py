@@ -1,10 +1,9 @@
 """Attention over the paged cache, called from inside a transformers model.
 
-``AttentionRoute`` is registered with transformers' ``AttentionInterface`` under a name of its
-own and hands every layer's query, key and value to the current ``LayerAttention``: a probe that
-only notes shapes, that of ``cpu``, or that of ``cuda``. What a step looks
-like reaches the attention from its runner (``begin``), not through the model's keyword arguments,
-since not every model passes unknown ones on.
+``AttentionRoute`` is registered with transformers' ``AttentionInterface`` under its own name and
+passes every layer's query, key and value to the current ``LayerAttention``: a probe that only notes
+shapes, that of ``cpu``, or that of ``cuda``. The runner passes the step to the attention
+(``begin``), since not every model passes unknown keyword arguments on.
 
 Shapes: T tokens of all spans together, Hq query heads, Hk key heads, G = Hq / Hk, D dimensions.
 """
@@ -172,11 +171,11 @@ class AttentionRoute:
             options = replace(options, latent=latent.heads)
             key = latent.take_entries(key)
             value = key[..., : latent.heads.rank]
-        self.options[layer] = replace(options, near=None)  # that of a step, which is large
+        self.options[layer] = replace(options, near=None)  # large, and of this step alone
         return self.target.attend(layer, query, key, value, options).unsqueeze(0)
 
     def check(self) -> None:
-        """Raises ``StepInterrupted`` where the pass is to be given up."""
+        """Raises ``StepInterrupted`` if the pass is to be abandoned."""
         if self.interrupted is not None and self.interrupted():
             raise StepInterrupted
 
@@ -215,8 +214,8 @@ def _with_bias(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> tuple[
     The bias is the same for all query heads of a key head.
     """
     shares = (bias[:: query.shape[0] // key.shape[0], :, None] / scale).to(key)
-    asked = query.new_ones((*query.shape[:2], 1))
-    return torch.cat([query, asked], -1), torch.cat([key, shares], -1)
+    ones = query.new_ones((*query.shape[:2], 1))
+    return torch.cat([query, ones], -1), torch.cat([key, shares], -1)
 
 
 def _with_sinks(query: Tensor, key: Tensor, sinks: Tensor, scale: float) -> tuple[Tensor, Tensor]:

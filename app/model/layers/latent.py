@@ -112,7 +112,9 @@ def keep_latents(
     owners: dict[int, Any] = {}
     for module in model.modules():
         number, projection = (getattr(module, name, None) for name in ("layer_idx", "kv_b_proj"))
-        if isinstance(number, int) and isinstance(projection, nn.Module) and _is_known(projection):
+        # The format of a quantised projection is not known.
+        plain = projection is not None and is_plain_linear(projection) and projection.bias is None
+        if isinstance(number, int) and plain:
             owners[number] = module
     if not owners:
         return dict(shapes)
@@ -139,11 +141,6 @@ def keep_latents(
             route.latents[number] = layer
             found[number] = shape
     return found
-
-
-def _is_known(projection: nn.Module) -> bool:
-    """Whether ``projection`` is a plain matrix; the format of a quantised one is not known."""
-    return is_plain_linear(projection) and projection.bias is None
 
 
 class _Probe:

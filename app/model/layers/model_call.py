@@ -1,7 +1,7 @@
-"""Calling a model's forward with what it takes.
+"""Calls a model's forward with the arguments that it accepts.
 
-Not every forward takes ``position_ids``: some models have no positions but in their attention. Not
-every one takes ``logits_to_keep``: there the rows are picked where they enter the output embedding.
+Not every forward takes ``position_ids``: some models have positions in their attention only. Not
+every one takes ``logits_to_keep``: there the rows are selected at the output embedding's input.
 
 Two kinds of models count positions themselves: RoBERTa and the like, over the tokens that are not
 padding, starting after the padding id; and position embeddings that get no positions. A step's row
@@ -24,6 +24,8 @@ from app.core.errors import UnsupportedModel
 
 _WANTS_MORE = (AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 _FROM_PADDING = "create_position_ids_from_input_ids"
+_HOOKED = "has_position_hooks"
+"""Attribute of models whose positions are taken by hooks."""
 
 
 def logits_of(
@@ -76,7 +78,7 @@ def either_way(
 
 
 def code_names(module: nn.Module) -> tuple[str, ...]:
-    """Names in the code of a module's forward, in the order in which they first come."""
+    """Names in the code of a module's forward, in the order of their first use."""
     code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
     return () if code is None else code.co_names
 
@@ -105,17 +107,17 @@ def text_alone(model: PreTrainedModel) -> Iterator[None]:
 
 
 def takes_positions(model: PreTrainedModel) -> bool:
-    """Whether the model, or a part of it that it hands unknown arguments to, takes positions.
+    """Whether the model, or a part of it that it passes unknown arguments to, takes positions.
 
     Hooks of ``give_positions`` may take them where no forward does.
     """
     kind = type(model)
-    if _takes(kind, "position_ids") or "hears_positions" in vars(model):
+    if _takes(kind, "position_ids") or _HOOKED in vars(model):
         return True
     each = _parameters(kind.forward).values()
-    hands_on = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in each)
+    passes_on = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in each)
     parts = [part for part in model.children() if isinstance(part, PreTrainedModel)]
-    return hands_on and any(map(takes_positions, parts))
+    return passes_on and any(map(takes_positions, parts))
 
 
 def _logits(model: PreTrainedModel, arguments: dict[str, Any]) -> Tensor:
@@ -136,7 +138,7 @@ def give_positions(model: PreTrainedModel) -> None:
     """Make models that count from another start, or themselves, take ``position_ids`` from 0."""
     first = max((_first_position(module) for module in model.modules()), default=0)
     if not takes_positions(model):
-        _tell(model, [module for module in model.modules() if _counts(module)])
+        _pass_positions(model, [module for module in model.modules() if _counts(module)])
     elif first:
         _shift(model, first)
 
@@ -152,25 +154,25 @@ def _shift(model: PreTrainedModel, first: int) -> None:
     text.max_position_embeddings -= first  # those before it are padding's
 
 
-def _tell(model: PreTrainedModel, counters: list[nn.Module]) -> None:
-    told: list[Tensor | None] = [None]
+def _pass_positions(model: PreTrainedModel, counters: list[nn.Module]) -> None:
+    given: list[Tensor | None] = [None]
     """Positions of the step, [T]; None: the model counts them itself."""
 
-    def hear(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    def take(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         positions = kwargs.pop("position_ids", None)
-        told[0] = None if positions is None else positions[0]
+        given[0] = None if positions is None else positions[0]
         return args, kwargs
 
-    def tell(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        if told[0] is not None:
-            kwargs["position_ids"] = told[0]
+    def give(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        if given[0] is not None:
+            kwargs["position_ids"] = given[0]
         return args, kwargs
 
     for module in counters:
-        module.register_forward_pre_hook(tell, with_kwargs=True)
+        module.register_forward_pre_hook(give, with_kwargs=True)
     if counters:
-        model.register_forward_pre_hook(hear, with_kwargs=True)
-        vars(model)["hears_positions"] = True  # see ``takes_positions``
+        model.register_forward_pre_hook(take, with_kwargs=True)
+        vars(model)[_HOOKED] = True
 
 
 def _first_position(module: Any) -> int:

@@ -1,8 +1,8 @@
-"""Attention scores with a bias by the distance of the key, which is computed from each token.
+"""Attention scores with a bias by the distance of the key, computed from the query's token.
 
 Inkling's tokens mix a few profiles over distances into one for each head (Thinking Machines 2026).
-transformers expands them to a number for each query and key; while a step runs the profiles go to
-the ``AttentionRoute`` instead, and distances follow from the step's positions.
+transformers expands them to a number for each query and key; while a step runs the profiles are
+passed to the ``AttentionRoute`` instead, and distances come from the step's positions.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def route_nearness(model: PreTrainedModel, route: AttentionRoute) -> None:
     if not attentions:
         return
     route.near = True
-    growth = _Growth(model.config.get_text_config())
-    model.register_forward_pre_hook(growth.hear, with_kwargs=True)
+    scaling = _LogScaling(model.config.get_text_config())
+    model.register_forward_pre_hook(scaling.note_positions, with_kwargs=True)
     for module in attentions:
-        grows = growth.is_by_row(module)
-        _hand_over(module.rel_logits_proj, route, growth if grows else None)
-        if grows:
-            _grow(module, route, growth)
+        scales = scaling.applies_to(module)
+        _route_profiles(module.rel_logits_proj, route, scaling if scales else None)
+        if scales:
+            _scale_queries(module, route, scaling)
 
 
 def _give_profiles(module: Any, route: AttentionRoute) -> None:
@@ -46,7 +46,7 @@ def _give_profiles(module: Any, route: AttentionRoute) -> None:
         return profiles.transpose(1, 2)
 
 
-class _Growth:
+class _LogScaling:
     """Scaling of scores by position, for models that use a token's row as its position."""
 
     def __init__(self, text: Any) -> None:
@@ -54,29 +54,29 @@ class _Growth:
         self._alpha: float = getattr(text, "log_scaling_alpha", 0.0)
         self._positions = torch.zeros(1, 0)
 
-    def is_by_row(self, module: Any) -> bool:
+    def applies_to(self, module: Any) -> bool:
         return self._floor is not None and not module.is_sliding and hasattr(module, "q_norm")
 
-    def hear(self, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+    def note_positions(self, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         if kwargs.get("position_ids") is not None:
             self._positions = kwargs["position_ids"]
 
     def of(self, rows: Tensor) -> Tensor:
-        """``rows`` [1, T, H, D], grown."""
+        """``rows`` [1, T, H, D], scaled by their positions."""
         assert self._floor is not None
         times = ((self._positions + 1).float() / self._floor).clamp(min=1.0)
         return (rows.float() * (1.0 + self._alpha * times.log())[..., None, None]).to(rows.dtype)
 
 
-def _hand_over(module: Any, route: AttentionRoute, growth: _Growth | None) -> None:
+def _route_profiles(module: Any, route: AttentionRoute, scaling: _LogScaling | None) -> None:
     @put_in_steps(module, "forward", route)
     def forward(states: Tensor, *_: Tensor) -> Tensor:
-        """States [1, T, H, R] -> [1, H, T, E]; otherwise as transformers has it."""
+        """States [1, T, H, R] -> profiles [1, H, T, E]."""
         profiles = states @ module.proj
-        return (profiles if growth is None else growth.of(profiles)).transpose(1, 2)
+        return (profiles if scaling is None else scaling.of(profiles)).transpose(1, 2)
 
 
-def _grow(module: Any, route: AttentionRoute, growth: _Growth) -> None:
+def _scale_queries(module: Any, route: AttentionRoute, scaling: _LogScaling) -> None:
     own = module.forward
 
     @put_in_steps(module, "forward", route)
@@ -87,7 +87,7 @@ def _grow(module: Any, route: AttentionRoute, growth: _Growth) -> None:
         finally:
             module.is_sliding = False
 
-    def grow(_: nn.Module, args: Any, queries: Tensor) -> Tensor:
-        return queries if route.target is None else growth.of(queries)
+    def scale(_: nn.Module, args: Any, queries: Tensor) -> Tensor:
+        return queries if route.target is None else scaling.of(queries)
 
-    module.q_norm.register_forward_hook(grow)
+    module.q_norm.register_forward_hook(scale)

@@ -158,17 +158,17 @@ def _falcon_options(module: Any) -> AttentionOptions:
 def _bloom_options(module: Any) -> AttentionOptions:
     build = sys.modules[type(module).__module__].build_alibi_tensor
     two = torch.ones(1, 2, dtype=torch.long, device=module.dense.weight.device)
-    slopes = _falls(build(two, module.num_heads, torch.float32).view(-1, 2)) * module.beta
+    slopes = _slopes(build(two, module.num_heads, torch.float32).view(-1, 2)) * module.beta
     return AttentionOptions(module.inv_norm_factor, None, None, None, slopes=slopes)
 
 
 def _mpt_options(module: Any) -> AttentionOptions:
     build = sys.modules[type(module).__module__].build_mpt_alibi_tensor
     biases = build(module.n_heads, 2, device=module.out_proj.weight.device).view(-1, 2)
-    return AttentionOptions(module.softmax_scale, None, None, None, slopes=_falls(biases))
+    return AttentionOptions(module.softmax_scale, None, None, None, slopes=_slopes(biases))
 
 
-def _falls(biases: Tensor) -> Tensor:
+def _slopes(biases: Tensor) -> Tensor:
     """Difference between the biases of two consecutive positions [Hq, 2]: the slope."""
     return (biases[:, 1] - biases[:, 0]).float().contiguous()
 

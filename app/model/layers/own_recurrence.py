@@ -77,14 +77,14 @@ def _matrix_memory(module: Any, layer: int, route: RecurrentRoute) -> None:
     def forward(
         query: Tensor, key: Tensor, value: Tensor, igate: Tensor, fgate: Tensor, **others: Any
     ) -> Any:
-        asked, keys, values = [part[0].transpose(0, 1).float() for part in (query, key, value)]
+        queries, keys, values = [part[0].transpose(0, 1).float() for part in (query, key, value)]
         steps = -F.logsigmoid(fgate[0].t().float()).clamp(-_MOST_STEP, -_LEAST_STEP)
         counted = torch.cat([values, torch.ones_like(values[..., :1])], dim=-1)
         taken = igate[0].t().float().clamp(max=_LARGEST_KEY).exp()
         written = counted * (taken / steps)[..., None]
         decay = -steps.new_ones(steps.shape[1])
         scans, place = route.scan(layer)
-        scaled = asked * asked.shape[-1] ** -0.5
+        scaled = queries * queries.shape[-1] ** -0.5
         read = scans.mamba2(place, Mamba2(written, steps, decay, keys, scaled, None))
         found = read[..., :-1] / read[..., -1:].abs().clamp_min(1.0)
         return found.to(query.dtype).transpose(0, 1)[None], None

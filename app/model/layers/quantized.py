@@ -43,7 +43,7 @@ rows are 1.4 apart."""
 _LAYER = re.compile(r"\.(\d+)\.")
 _OF_MIXERS = re.compile(r"\.((q|k|v|qkv|in)_proj(_\w+)?|query_key_value|c_attn)$")
 _LEAST_OUTPUTS = 64
-"""Narrower weights (routers, gates of experts) are kept: they matter much and are small."""
+"""Narrower weights (routers, gates of experts) are not rounded: small, with a large effect."""
 
 
 class QuantizedLinear(nn.Module):
@@ -66,7 +66,7 @@ class QuantizedLinear(nn.Module):
 
 
 def refine_inputs(model: PreTrainedModel) -> None:
-    """Let the layers that lose most by rounded inputs read them in 16 bits; see decision 63.
+    """Use 16-bit inputs for the layers that lose most by rounding them; see decision 63.
 
     These are the input projections of mixers, all of the first and the last layer, and the output
     layer unless it has a third of all weights, as in small models with large vocabularies. In
@@ -94,7 +94,7 @@ def kinds_of(model: nn.Module) -> str:
 
 
 def require_quantizable(config: ModelConfig, device: torch.device) -> None:
-    """Raises ``UnsupportedModel``, with what to do, where ``config.quantize`` cannot be had."""
+    """Raises ``UnsupportedModel``, with the remedy, if ``config.quantize`` is not supported."""
     if config.quantize is None:
         return
     if device.type != "cpu":

@@ -3,8 +3,8 @@
 Their projections, norms and gates work token by token. Two functions in them look along the
 sequence: a causal convolution and a scan. transformers' mixers call both by names that their module
 has, the same in every kind of model, so ``RecurrentRoute`` gives each mixer a copy of its own
-``forward`` in which these names mean the current ``LayerScan``: a probe that only notes shapes, or
-that of a device. Without one they are transformers' own, so the plain model stays what it was.
+``forward`` in which these names call the current ``LayerScan``: a probe that only notes shapes, or
+that of a device. Without one they are transformers' own, so the plain model does not change.
 
 Shapes: T tokens of all spans together, C channels, H heads (Hk of keys, G groups of heads).
 """
@@ -27,6 +27,9 @@ from app.core.errors import UnsupportedModel
 from app.model.inputs import StepArrays
 from app.model.layers.model_call import code_names, either_way
 from app.model.state_storage import StateShape
+
+SILU = ("silu", "swish")
+"""Names of the activation that convolutions apply themselves."""
 
 
 class DeltaRule(NamedTuple):

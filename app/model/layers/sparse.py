@@ -4,8 +4,8 @@ In DeepSeek's sparse attention (DSA; DeepSeek-AI, DeepSeek-V3.2-Exp, 2025) an in
 keys of a query, and the ``index_topk`` best are read. As long as a sequence has no more tokens than
 that, every key is among them: the result is plain causal attention, and the indexer has no effect.
 So such models run exactly, with sequences of at most that length, and without their indexers, which
-would need keys of their own in the cache. GLM 5 Next and Qwen 4 pick blocks of as
-many keys together, Doge keys by a bias that is added to their scores.
+would need keys of their own in the cache. GLM 5 Next and Qwen 4 select blocks of as many keys
+together, Doge selects keys by a bias that is added to their scores.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _IdleIndexer(nn.Module):
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         if self._route.target is None:
             return self.indexer(hidden_states, *args, **kwargs)
-        if hasattr(self.indexer, "token_budget"):  # says which are read, as a mask
+        if hasattr(self.indexer, "token_budget"):  # returns a mask of the keys to read
             return torch.ones((1, 1, 1, 1), dtype=torch.bool, device=hidden_states.device)
         return hidden_states.new_empty((*hidden_states.shape[:2], 0), dtype=torch.int32)
 
@@ -57,7 +57,7 @@ def run_densely(model: PreTrainedModel, route: AttentionRoute) -> None:
     no_mask = torch.empty(1, 1, 0, 0, device=model.device)
 
     def without_mask(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        # These layers cut a part out of their mask, so they have to have one.
+        # These layers slice their mask, so it must not be None.
         if route.target is not None and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = no_mask
         return args, kwargs

@@ -3,9 +3,8 @@
     rank 0   HTTP, engine, sampling ── plan, laid out ──┬── forward ── logits, gathered ── draws
     rank 1                             one message ─────┴── forward ── its part of every layer
 
-To be read in this order: ``group`` (what the processes tell each other inside a layer), ``plan``
-and ``shares`` (who holds which part of which weight, by transformers' own plan, and what is put
-around the layers that are cut), ``message`` (a step as one array), ``steps``,
-``rank_processes`` (rank 0's side: starts the others, sends steps, notices their end) and ``rank``
-(theirs).
+To be read in this order: ``group`` (exchanges within a layer), ``plan`` and ``shares`` (the part of
+each weight that a rank holds, by transformers' own plan, and the wrappers of layers that are cut),
+``message`` (a step as one array), ``steps``, ``rank_processes`` (rank 0's side: starts the others,
+sends steps, notices their end) and ``rank`` (theirs).
 """

@@ -13,7 +13,7 @@ from torch import Tensor
 from app.model.config import ModelConfig
 from app.model.device import choose_device
 
-_PATIENCE = timedelta(hours=2)
+_TIMEOUT = timedelta(hours=2)
 """Time limit of one exchange: ranks read their weights at different speeds. A dead rank is noticed
 by its connection (``rank_processes``), a stuck one by the watchdog for steps."""
 
@@ -38,7 +38,7 @@ class Group(Protocol):
     def gather(self, tensor: Tensor) -> Tensor:
         """All ranks' tensors joined along the last dimension: [..., n] -> [..., size * n]."""
 
-    def hand_out(self, tensor: Tensor) -> Tensor:
+    def broadcast(self, tensor: Tensor) -> Tensor:
         """``tensor``, replaced by that of rank 0."""
 
     def empty_ids(self, count: int) -> Tensor:
@@ -65,7 +65,7 @@ class TorchGroup:
             store=_FileStore(store, size),
             rank=rank,
             world_size=size,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             device_id=device if cuda else None,
         )
 
@@ -82,7 +82,7 @@ class TorchGroup:
         joined = parts.view(self.size, len(rows), width).transpose(0, 1)
         return joined.reshape(*outer, self.size * width)
 
-    def hand_out(self, tensor: Tensor) -> Tensor:
+    def broadcast(self, tensor: Tensor) -> Tensor:
         dist.broadcast(tensor, 0)
         return tensor
 

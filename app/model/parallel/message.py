@@ -8,22 +8,19 @@
     spans    row, length and start of each, and its blocks by group
     blocks   of all spans, one after the other
 
-Source of the layout: what ``StepArrays`` holds, nothing else.
+These are the fields of ``StepArrays``, without images.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
 from itertools import chain, pairwise
 
 import numpy as np
 
-from app.model.inputs import Ints, SpanLayout, StateArrays, StepArrays
+from app.model.inputs import NO_INTS, STATE_ARRAYS, Ints, SpanLayout, StateArrays, StepArrays
 
-_STATES = tuple([field.name for field in fields(StateArrays)])
-_FIXED = 7 + len(_STATES)
+_FIXED = 7 + len(STATE_ARRAYS)
 """Parts that every message has, beside the slots of each cache group."""
-_NONE: Ints = np.empty(0, dtype=np.int64)
 
 
 def pack(step: StepArrays, drawn: int) -> Ints:
@@ -41,10 +38,10 @@ def pack(step: StepArrays, drawn: int) -> Ints:
         step.token_ids,
         step.positions,
         step.drawn_rows,
-        _NONE if step.adapters is None else step.adapters,
-        _NONE if step.ancestors is None else step.ancestors,
+        NO_INTS if step.adapters is None else step.adapters,
+        NO_INTS if step.ancestors is None else step.ancestors,
         step.logits_rows,
-        *[_NONE if states is None else getattr(states, name) for name in _STATES],
+        *[NO_INTS if states is None else getattr(states, name) for name in STATE_ARRAYS],
         np.array(lines, dtype=np.int64).reshape(-1),
         *step.slots,
     ]
@@ -60,7 +57,8 @@ def unpack(message: Ints) -> tuple[StepArrays, int]:
     ends = np.cumsum([header, *message[2:header]]).tolist()
     parts = [message[start:end] for start, end in pairwise(ends)]
     ids, positions, drawn_rows, adapters, ancestors, logits_rows, *rest = parts
-    states, lines, slots = rest[: len(_STATES)], rest[len(_STATES)], rest[len(_STATES) + 1 :]
+    count = len(STATE_ARRAYS)
+    states, lines, slots = rest[:count], rest[count], rest[count + 1 :]
     spans = lines.reshape(-1, 3 + groups)
     bounds = (np.cumsum(spans[:, 3:].reshape(-1)) + ends[-1]).tolist()
     tables = iter([message[start:end] for start, end in pairwise([ends[-1], *bounds])])

@@ -3,8 +3,8 @@
 A plan gives modules and parameters, named by pattern (``model.layers.*.mlp.up_proj``), a style by
 name. Styles that cut a weight say along which dimension; styles of a module say what has to be
 exchanged around it. Source: transformers, distributed/tensor_parallel.py (5.17 to 5.24), whose own
-wrappers we leave out: they keep weights as DTensors, which nothing that joins or repacks weights
-can work with, and take Python's time at every call.
+wrappers are not used: they keep weights as DTensors, which cannot be joined or repacked here, and
+run Python code at every call.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ STYLES: Mapping[str, Style] = {
     "moe_tp_experts": Style(sums=True),
     "all_reduce": Style(sums=True),
     "embedding_rowwise": Style(dim=0, looks_up=True),
-    # What these add concerns gradients, or parameters that are DTensors.
+    # These concern gradients, or parameters that are DTensors.
     "replicate": Style(),
     "replicated_with_grad_allreduce": Style(),
     "mla_kv_a_proj": Style(),
@@ -69,12 +69,12 @@ def check_sharing(config: ModelConfig, settings: PretrainedConfig) -> None:
     ``settings`` is the model's own configuration.
     """
     ranks = config.tensor_parallel
-    for asked, what in (
+    for enabled, what in (
         (is_gguf(config.model), "GGUF files are"),
         (config.quantize is not None, "quantised weights (quantize) are"),
         (config.adapters is not None, "adapters are"),
     ):
-        if asked:
+        if enabled:
             raise UnsupportedModel(f"{what} not supported with tensor_parallel; set it to 1")
     if config.batch_invariant:
         raise UnsupportedModel(
@@ -89,7 +89,7 @@ def check_sharing(config: ModelConfig, settings: PretrainedConfig) -> None:
 
 
 def check_plan(config: PretrainedConfig, ranks: int) -> None:
-    """Raises ``UnsupportedModel`` where so many ranks cannot share this kind of model."""
+    """Raises ``UnsupportedModel`` if ``ranks`` processes cannot share this kind of model."""
     text = config.get_text_config()
     kind = text.model_type
     plan = getattr(text, "base_model_tp_plan", None) or {}

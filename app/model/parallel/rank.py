@@ -1,7 +1,7 @@
-"""The program of every rank but the first: load, then compute what is sent, and nothing else.
+"""The program of every rank but the first: loads its share, then computes the steps it is sent.
 
 Started by ``rank_processes`` as ``python -m`` this module STEPS LIFE, two open sockets.
-Ends when rank 0 says so, or is gone.
+Ends on a message from rank 0, or when that is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from app.model.parallel.steps import Follower
 
 
-_NEWS_SECONDS = 1.0
+_LOSS_SECONDS = 1.0
 """Wait after a failed exchange: it may fail before the loss of rank 0 is noticed."""
 
 
@@ -42,14 +42,14 @@ def main(arguments: list[str]) -> NoReturn:
     steps, life = (socket.socket(fileno=int(each)) for each in arguments)
     logging.disable(logging.WARNING)  # rank 0 logs the same
     job: Job = pickle.loads(receive(life))
-    watch = threading.Thread(target=_end_with, args=(life, job), name="life", daemon=True)
+    watch = threading.Thread(target=_exit_with_rank_0, args=(life, job), name="life", daemon=True)
     watch.start()
     try:
         from app.model.composition import load_follower
 
         _follow(load_follower(job), steps)
     except Exception as error:
-        watch.join(_NEWS_SECONDS)  # ends this process if rank 0 is gone
+        watch.join(_LOSS_SECONDS)  # ends this process if rank 0 is gone
         if isinstance(error, LeapjsonError):
             reason = str(error)
         else:
@@ -85,12 +85,12 @@ def _exactly(connection: socket.socket, length: int) -> bytearray:
     return data
 
 
-def _end_with(life: socket.socket, job: Job) -> None:
-    """End this process, whatever it does or waits for, when rank 0 is gone."""
+def _exit_with_rank_0(life: socket.socket, job: Job) -> None:
+    """Exit, even in a blocked call, when rank 0 is gone."""
     with contextlib.suppress(OSError):
         while life.recv(1):
             pass
-    shutil.rmtree(Path(job.store).parent, ignore_errors=True)  # nobody else is left to do it
+    shutil.rmtree(Path(job.store).parent, ignore_errors=True)  # no other process is left to do it
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
 """Rank 0's side: starts the other ranks, sends them steps, and notices when one is gone.
 
     rank 0  ── steps ──▶  rank 1        a length and so many bytes for each step; nothing back
-            ◀── life ───                its job down; up, why it ends; closed when either is gone
+            ◀── life ───                the job to it; back, why it ends; closed when one is gone
 
 Both are sockets that only these two processes have. A step goes through the kernel in some 40 us
 where a broadcast of gloo takes 250 and one of NCCL has to pass through the device; a socket that
@@ -37,12 +37,12 @@ LENGTH = struct.Struct("<q")
 """Length of a message in bytes. ``END`` follows the last step."""
 END = LENGTH.pack(0)
 
-_NEWS_SECONDS = 3.0
+_LOSS_SECONDS = 3.0
 """Wait after a failed exchange: it may fail before it is known which rank is gone, and why."""
-_LAST_SECONDS = 10.0
+_EXIT_SECONDS = 10.0
 """Time limit, while loading, for this process to end after a rank is gone; then it is ended."""
 _LEAVE_SECONDS = 5.0
-"""Time limit for ranks to end when they are told to."""
+"""Time limit for ranks to end after the message to do so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _Member:
         """Tell the rank to end: after the steps it has been sent, or at once."""
         with contextlib.suppress(OSError):
             if at_once:
-                self.life.shutdown(socket.SHUT_WR)  # reading goes on, to its end
+                self.life.shutdown(socket.SHUT_WR)  # it can still be read to its end
             else:
                 self.steps.sendall(END)
 
@@ -90,16 +90,16 @@ class _Member:
             self.process.wait()
         self.steps.close()
 
-    def last_words(self) -> str:
+    def wait_for_reason(self) -> str:
         """Wait until the rank has ended; returns the reason."""
-        said = b""
+        message = b""
         with contextlib.suppress(OSError):
             while part := self.life.recv(4096):
-                said += part
+                message += part
         status = self.process.wait()
         self.life.close()
-        if said:
-            return said.decode(errors="replace")
+        if message:
+            return message.decode(errors="replace")
         if status < 0:
             return f"it was killed by {signal.Signals(-status).name}"
         return f"it ended with status {status}"
@@ -115,13 +115,13 @@ class RankProcesses:
         self.store = str(Path(self._folder) / "ranks")
         self._closing = False
         self._loading = True
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._lost: str | None = None
         self._on_loss: Callable[[str], None] | None = None
         self._members = [_Member(Job(config, rank, self.store)) for rank in range(1, self._size)]
         for member in self._members:
             threading.Thread(
-                target=self._look_after, args=(member,), name=f"rank-{member.rank}", daemon=True
+                target=self._watch_member, args=(member,), name=f"rank-{member.rank}", daemon=True
             ).start()
 
     def send(self, step: StepArrays, drawn: int) -> None:
@@ -133,7 +133,7 @@ class RankProcesses:
 
     def watch(self, on_loss: Callable[[str], None]) -> None:
         """Call ``on_loss`` once, from any thread, when a rank is gone; at once if one is."""
-        with self._news:
+        with self._changed:
             self._on_loss = on_loss
             lost = self._lost
         if lost is not None:
@@ -167,9 +167,9 @@ class RankProcesses:
         self._loading = False
 
     def loss(self) -> str | None:
-        """Message with the rank that is gone and the reason, if known within ``_NEWS_SECONDS``."""
-        with self._news:
-            self._news.wait_for(lambda: self._lost is not None, _NEWS_SECONDS)
+        """Message with the rank that is gone and the reason, if known within ``_LOSS_SECONDS``."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lost is not None, _LOSS_SECONDS)
             return self._lost
 
     def close(self) -> None:
@@ -184,24 +184,24 @@ class RankProcesses:
             member.wait(until)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _look_after(self, member: _Member) -> None:
-        why = member.last_words()
+    def _watch_member(self, member: _Member) -> None:
+        reason = member.wait_for_reason()
         if self._closing:
             return
         shutil.rmtree(self._folder, ignore_errors=True)  # this process may get no time to do it
-        lost = f"rank {member.rank} of {self._size}: {why}"
-        with self._news:
+        lost = f"rank {member.rank} of {self._size}: {reason}"
+        with self._changed:
             first, self._lost = self._lost is None, self._lost or lost
-            self._news.notify_all()
+            self._changed.notify_all()
             on_loss = self._on_loss
         if first and on_loss is not None:
             on_loss(lost)
         elif first and self._loading:
-            self._end_with(lost)
+            self._exit_if_stuck(lost)
 
-    def _end_with(self, lost: str) -> None:
+    def _exit_if_stuck(self, lost: str) -> None:
         """Let this process end by itself; if it is stuck waiting for the lost rank, end it."""
-        time.sleep(_LAST_SECONDS)
+        time.sleep(_EXIT_SECONDS)
         if not self._closing:
             print(f"leapjson: {lost}", file=sys.stderr, flush=True)
             for member in self._members:

@@ -1,4 +1,4 @@
-"""Gives a rank its part of a model: cut from whole weights, or as transformers has read it.
+"""Reduces a model to a rank's part: cut from whole weights, or as transformers has read it.
 
 Layers that are cut get wrappers, which split their inputs and combine their outputs.
 """
@@ -28,7 +28,7 @@ def share(model: PreTrainedModel, group: Group) -> None:
     modules = dict(model.named_modules())
     widths = {name: _width(modules[name]) for name in styles if name in modules}
     if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
-        for module in modules.values():  # what transformers has put around them for DTensors
+        for module in modules.values():  # remove transformers' wrappers for DTensors
             if module.__dict__.pop("_is_hooked", False):
                 module.__dict__.pop("forward", None)
         styles = _as_read(model, styles)
@@ -36,8 +36,8 @@ def share(model: PreTrainedModel, group: Group) -> None:
     for name, style in styles.items():
         if name in modules:
             parent, _, leaf = name.rpartition(".")
-            around = _around(modules[name], style, group, widths[name])
-            setattr(model.get_submodule(parent), leaf, around)
+            wrapped = _wrapped(modules[name], style, group, widths[name])
+            setattr(model.get_submodule(parent), leaf, wrapped)
 
 
 def part_of(tensor: Tensor, dim: int, packs: int, rank: int, size: int) -> Tensor:
@@ -111,7 +111,7 @@ def _own_part(parameter: nn.Parameter, style: Style, group: Group, name: str) ->
     return part_of(tensor, style.dim, style.packs, group.rank, group.size)
 
 
-def _around(module: nn.Module, style: Style, group: Group, width: int) -> nn.Module:
+def _wrapped(module: nn.Module, style: Style, group: Group, width: int) -> nn.Module:
     if style.looks_up:
         assert isinstance(module, nn.Embedding)
         return SharedEmbedding(module, group, width)
@@ -124,8 +124,8 @@ def _around(module: nn.Module, style: Style, group: Group, width: int) -> nn.Mod
     return module
 
 
-class _Around(nn.Module):
-    """Takes the place of a module, its ``inner``, whose other attributes it has."""
+class _Wrapper(nn.Module):
+    """Replaces a module, its ``inner``, and passes its other attributes on."""
 
     inner: Any
 
@@ -141,7 +141,7 @@ class _Around(nn.Module):
             return getattr(super().__getattr__("inner"), name)
 
 
-class Summed(_Around):
+class Summed(_Wrapper):
     """Adds the ranks' outputs: each has multiplied its part of the input by its rows."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -149,7 +149,7 @@ class Summed(_Around):
         return self.group.sum(out)
 
 
-class Gathered(_Around):
+class Gathered(_Wrapper):
     """Joins the ranks' outputs, each its part of the columns: [..., width]."""
 
     def __init__(self, inner: nn.Module, group: Group, width: int) -> None:
@@ -164,7 +164,7 @@ class Gathered(_Around):
         return self.group.gather(out)[..., : self._width]
 
 
-class Split(_Around):
+class Split(_Wrapper):
     """Gives the inner module this rank's part of the input's columns."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ class Split(_Around):
         return out
 
 
-class SharedEmbedding(_Around):
+class SharedEmbedding(_Wrapper):
     """Looks up this rank's tokens; rows of others are 0, and the ranks' outputs are added."""
 
     def __init__(self, inner: nn.Embedding, group: Group, tokens: int) -> None:

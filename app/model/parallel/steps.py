@@ -19,14 +19,14 @@ class Leader:
         self.rank_processes = rank_processes
         self._group = group
 
-    def lead(self, step: StepArrays, drawn: Tensor | None = None) -> None:
+    def lead(self, step: StepArrays, drawn: Tensor | None) -> None:
         """Send ``step``. ``drawn``: ids drawn by the previous step, int64, if they are only on the
         device; they are broadcast from there if the step uses any."""
         if drawn is None or (step.drawn_rows < 0).all():
             self.rank_processes.send(step, 0)
         else:
             self.rank_processes.send(step, len(drawn))
-            self._group.hand_out(drawn)
+            self._group.broadcast(drawn)
 
 
 class Follower:
@@ -42,5 +42,5 @@ class Follower:
     @torch.inference_mode()
     def run(self, step: StepArrays, drawn: int) -> None:
         """``drawn``: number of ids drawn by the previous step that rank 0 broadcasts."""
-        ids = self._group.hand_out(self._group.empty_ids(drawn)) if drawn else None
+        ids = self._group.broadcast(self._group.empty_ids(drawn)) if drawn else None
         self._compute(step, ids)

@@ -55,16 +55,16 @@ class ImageEmbeddings:
     @contextlib.contextmanager
     def of_step(self, step: StepArrays) -> Iterator[None]:
         """Within the block a forward pass uses the features of the step's images."""
-        seen = () if step.vision_input is None else step.vision_input.seen
-        if not seen:
+        image_rows = () if step.vision_input is None else step.vision_input.rows
+        if not image_rows:
             yield
             return
         parts = list[Tensor]()
-        for each in seen:
+        for each in image_rows:
             assert each.features is not None, "a step needs features that are not computed"
             features = cast(Tensor, each.features)[each.first : each.first + each.length]
             parts.append(features.to(self._device, non_blocking=True))  # in the steps' own stream
-        rows = torch.cat([torch.arange(each.row, each.row + each.length) for each in seen])
+        rows = torch.cat([torch.arange(each.row, each.row + each.length) for each in image_rows])
         step.token_ids[rows.numpy()] = self._embedded_as
         self._now = _Put(rows.to(self._device), torch.cat(parts))
         try:
@@ -79,7 +79,7 @@ class ImageEmbeddings:
         return embedded
 
     def _add(self, number: int, _: nn.Module, __: Any, hidden: Tensor) -> Tensor:
-        if self._now is not None:  # in place: loops of our own go on with the same memory
+        if self._now is not None:  # in place: our own loops continue with the same memory
             hidden[0, self._now.rows] += self._now.features[:, number].to(hidden.dtype)
         return hidden
 
@@ -105,7 +105,7 @@ class TowerThread:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="leapjson-tower")
         if self._stream is None:
             threads = torch.get_num_threads()
-            self._thread.submit(_step_back, max(1, threads // 2)).result()
+            self._thread.submit(_lower_priority, max(1, threads // 2)).result()
             torch.set_num_threads(threads)  # the last setting applies to all later threads
         self._closed = False
 
@@ -140,9 +140,9 @@ class TowerThread:
         return pinned
 
 
-def _step_back(threads: int) -> None:
-    """Leave the cores to the steps: low priority, batch scheduling and half the threads."""
-    torch.get_num_threads()  # else its first operation takes over what holds for new threads
+def _lower_priority(threads: int) -> None:
+    """Leave the cores to the steps: low priority, batch scheduling and ``threads`` threads."""
+    torch.get_num_threads()  # else the thread's first operation sets the default for new threads
     torch.set_num_threads(threads)
     if sys.platform == "linux":  # where threads have priorities of their own
         thread = threading.get_native_id()

@@ -95,7 +95,7 @@ def _class_for(kind: str) -> type[ProcessorMixin]:
     names: Mapping[str, str] = vars(processing_auto)["PROCESSOR_MAPPING_NAMES"]
     name = names[kind]
     found: Any = getattr(transformers, name)
-    if getattr(found, "is_dummy", False):  # its module wants torchvision
+    if getattr(found, "is_dummy", False):  # its module needs torchvision
         found = _WITHOUT_TORCHVISION[name]
     module = vars(sys.modules[found.__module__])
     if module.get("num2words", str) is None:  # with it SmolVLM's numbers a video's frames

@@ -151,22 +151,23 @@ class _Whole:
     def looks_both_ways(self, logits: Tensor) -> bool:
         """Whether tokens of an image attend to later ones: clearing their token types then changes
         ``logits``, though the features are the same."""
-        told = {name: torch.zeros_like(self._given[name]) for name in _KINDS if name in self._given}
-        return bool(told) and not torch.equal(self.logits(**told), logits)
+        kinds = [name for name in _KINDS if name in self._given]
+        cleared = {name: torch.zeros_like(self._given[name]) for name in kinds}
+        return bool(cleared) and not torch.equal(self.logits(**cleared), logits)
 
     def logits_and_masks(self) -> tuple[Tensor, TwoWay]:
         """``logits``, and the layers in which tokens of an image attend to each other, by the masks
         that the language model gets. Raises ``ValueError`` for any other masks."""
-        handed: list[Any] = []
+        noted: list[Any] = []
 
         def note(_: nn.Module, __: Any, given: dict[str, Any]) -> None:
-            handed.append(given.get("attention_mask"))
+            noted.append(given.get("attention_mask"))
 
         whole: Any = getattr(self._model, self._model.base_model_prefix)
         text = whole.get_submodule(language_name(whole))
         with text.register_forward_pre_hook(note, with_kwargs=True):
             logits = self.logits()
-        (masks,) = handed
+        (masks,) = noted
         return logits, two_way_of(masks, self._trial.images)
 
     def noise(self, logits: Tensor) -> float:
@@ -232,19 +233,19 @@ def connect_vision(
     are recurrent layers. ``rounded``: weights were quantised after they were loaded.
     """
     vision_encoder = TowerThread(vision.tower, vision.token_bytes)
-    seen = ImageEmbeddings(model, vision_encoder, vision.depth, vision.embedded_as)
+    embeddings = ImageEmbeddings(model, vision_encoder, vision.depth, vision.embedded_as)
     images = [each.image for each in vision.trial.images.images]
     features = {each.digest: vision_encoder.encode(each).result() for each in images}
     trial = replace(vision.trial, images=vision.trial.images.encoded(features))
     for span in _steps(trial, block_size, groups, states=states):
         step = lay_out([span], block_size)
-        with seen.of_step(step):
+        with embeddings.of_step(step):
             logits = forward.run(step)
     error = worst_error(logits, vision.expected)
     allowed = TOLERANCE_AT_MOST if rounded else vision.allowed
     if error <= allowed:
-        return seen
-    seen.remove()
+        return embeddings
+    embeddings.remove()
     _log.warning(
         "served as a text model: self-check failed: logits of a ragged step with an image differ "
         "from the model's own forward pass (relative error %.2g, limit %.2g)",

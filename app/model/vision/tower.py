@@ -1,8 +1,8 @@
 """The vision tower and projector of a model, run by the model's own code.
 
-A vision model puts features where the embeddings of placeholders would be, and passes all to its
-language model. Here that is a stand-in, which keeps its arguments and computes nothing: the
-features are those of transformers, however a model joins its two parts.
+A vision model replaces the embeddings of placeholders by features, and calls its language model.
+Here that is a stand-in, which only captures its arguments: so the features are those of
+transformers, however a model joins its two parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from app.core.images import ExpandedPrompt, PreparedImage, PromptImage, PromptIm
 _LANGUAGE_MODELS = ("language_model", "text_model")
 
 
-class _Handed(Exception):
+class _LanguageModelCalled(Exception):
     """Ends a forward pass at the language model, with the arguments of its call."""
 
     def __init__(self, embeddings: Tensor, deeper: Sequence[Tensor]) -> None:
@@ -50,8 +50,8 @@ class _StandIn(nn.Module):
     def get_per_layer_inputs(self, *_: Any) -> None:
         """None: the real layers make these inputs from tokens (Gemma 3n, Gemma 4)."""
 
-    def forward(self, *_: Any, inputs_embeds: Tensor, **handed: Any) -> None:
-        raise _Handed(inputs_embeds, handed.get("deepstack_visual_embeds") or ())
+    def forward(self, *_: Any, inputs_embeds: Tensor, **others: Any) -> None:
+        raise _LanguageModelCalled(inputs_embeds, others.get("deepstack_visual_embeds") or ())
 
 
 class _Zeros(nn.Module):
@@ -59,8 +59,8 @@ class _Zeros(nn.Module):
         super().__init__()
         self._width = width
         self._like = torch.empty(0, dtype=like.dtype, device=like.device)
-        self.asked: Tensor | None = None
-        """The last ids that were to be embedded."""
+        self.last_ids: Tensor | None = None
+        """Argument of the last call."""
 
     @property
     def weight(self) -> Tensor:
@@ -68,7 +68,7 @@ class _Zeros(nn.Module):
         return self._like.new_zeros(1, 1).expand(1 << 24, self._width)
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        self.asked = token_ids
+        self.last_ids = token_ids
         return self._like.new_zeros(*token_ids.shape, self._width)
 
 
@@ -91,7 +91,7 @@ class Tower:
         for module in self._encoder.modules():
             if isinstance(module, nn.ModuleList):
                 for layer in module:
-                    layer.register_forward_pre_hook(self._go_on)
+                    layer.register_forward_pre_hook(self._check_wanted)
 
     def set_attention(self) -> None:
         """Use torch's own attention where the tower supports it."""
@@ -117,10 +117,9 @@ class Tower:
     def encode(self, image: PreparedImage, is_wanted: Callable[[], bool] = lambda: True) -> Tensor:
         """The features of an image: [placeholders, 1 + D, H].
 
-        The first replaces the embedding; each further one is added to the output of another of
-        the first D layers (DeepStack; Meng et al., 2024). One thread at
-        a time may call it. Raises ``EncodingCancelled`` before the next layer once ``is_wanted`` is
-        false.
+        The first replaces the embedding; each further one is added to the output of another of the
+        first D layers (DeepStack; Meng et al., 2024). One thread at a time may call it. Raises
+        ``EncodingCancelled`` before the next layer once ``is_wanted`` is false.
         """
         self._is_wanted = is_wanted
         ids = torch.tensor([list(image.expansion)], device=self.device)
@@ -133,12 +132,12 @@ class Tower:
         positions = torch.arange(ids.shape[1], device=self.device).unsqueeze(0)
         try:
             self._encoder(input_ids=ids, position_ids=positions, use_cache=False, **inputs)
-        except _Handed as handed:
-            shown = handed.embeddings[0][ids[0] == self._placeholder]
-            return torch.stack([shown, *[each.to(shown) for each in handed.deeper]], dim=1)
+        except _LanguageModelCalled as call:
+            first = call.embeddings[0][ids[0] == self._placeholder]
+            return torch.stack([first, *[each.to(first) for each in call.deeper]], dim=1)
         raise AssertionError("the language model was not called")
 
-    def _go_on(self, *_: Any) -> None:
+    def _check_wanted(self, *_: Any) -> None:
         if not self._is_wanted():
             raise EncodingCancelled
 
@@ -148,9 +147,9 @@ class Tower:
         Some models look up their padding token there and overwrite its embedding with features;
         per-layer inputs are then those of that token."""
         self.encode(image)
-        asked = self._reader.embed_tokens.asked
-        assert asked is not None, "the model embeds no tokens"
-        (token,) = set(asked[0].cpu().numpy()[self.placed(image.expansion)].tolist())
+        ids = self._reader.embed_tokens.last_ids
+        assert ids is not None, "the model embeds no tokens"
+        (token,) = set(ids[0].cpu().numpy()[self.placed(image.expansion)].tolist())
         return int(token)
 
     @property

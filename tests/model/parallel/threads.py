@@ -38,7 +38,7 @@ class ThreadGroup:
     def gather(self, tensor: Tensor) -> Tensor:
         return torch.cat(self._all(tensor), -1)
 
-    def hand_out(self, tensor: Tensor) -> Tensor:
+    def broadcast(self, tensor: Tensor) -> Tensor:
         return tensor.copy_(self._all(tensor)[0])
 
     def empty_ids(self, count: int) -> Tensor:

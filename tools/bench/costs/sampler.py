@@ -9,11 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from app.core.constraint import Mask
+from app.core.constraint import Mask, full_mask
 from app.core.request import SamplingParams
 from app.core.step import Draw
 from app.model.cpu.sampling import CpuSampler
-from app.model.sampling import full_mask
 from loadtest.tables import table
 
 COLUMNS = ("sampler", "nearly all tokens allowed, ms", "few tokens allowed, ms")

@@ -189,7 +189,7 @@ def _rope(keys: _Keys, theta: float) -> _Values:
             rope |= {} if value is None else {name: value}
     elif kind != "none":
         raise UnsupportedModel(f"RoPE scaling of type {kind} is not supported in GGUF files")
-    keys.take("rope.scaling.finetuned", None)  # tells how it was trained
+    keys.take("rope.scaling.finetuned", None)  # about training
     return rope
 
 

@@ -31,12 +31,12 @@ def file_on_disk(model: str, progress: Progress = SILENCE) -> str:
         return model
     from transformers.utils.hub import cached_file
 
-    from app.model.checkpoints.progress_hooks import telling_downloads
+    from app.model.checkpoints.progress_hooks import reporting_downloads
 
     repository, name = on_hub
     try:
         names = parts_of(_chosen(repository, name))
-        with telling_downloads(progress) as downloads:
+        with reporting_downloads(progress) as downloads:
             paths = [cached_file(repository, each, tqdm_class=downloads) for each in names]
     except (OSError, ValueError) as error:
         raise UnsupportedModel(

@@ -21,7 +21,7 @@ from transformers.pytorch_utils import Conv1D
 
 from app.core.errors import UnsupportedModel
 from app.core.gguf_file import FLOATS, GgufFile
-from app.core.progress import SILENCE, Progress, telling
+from app.core.progress import Progress, reporting
 from app.model.checkpoints.assembly import assemble, empty_model, holds_stored
 from app.model.checkpoints.gguf.blocks import READERS, floats, read, rounded
 from app.model.checkpoints.gguf.configuration import layers_left_out
@@ -41,7 +41,7 @@ def load_gguf(
     dtype: torch.dtype,
     *,
     as_stored: bool,
-    progress: Progress = SILENCE,
+    progress: Progress,
 ) -> PreTrainedModel:
     """Load a model on the CPU; unless ``as_stored``, all its weights are of ``dtype``.
 
@@ -58,7 +58,9 @@ def load_gguf(
     reader = _Reader(file, config)
     plain: dict[str, Tensor] = {}
     stored: dict[str, QuantizedWeight] = {}
-    for name, tensors in telling(progress, "reading the GGUF file", names.items(), unit="weights"):
+    for name, tensors in reporting(
+        progress, "reading the GGUF file", names.items(), unit="weights"
+    ):
         module = model.get_submodule(name.rpartition(".")[0])
         if as_stored and holds_stored(module, name) and reader.is_quantized(tensors):
             stored[name.removesuffix(".weight")] = reader.stored(tensors, module)
@@ -113,7 +115,7 @@ class _Reader:
         )
 
     def plain(self, names: list[str], module: nn.Module) -> Tensor:
-        """[rows, ...] in float32, or in the file's own type where nothing is done to it."""
+        """[rows, ...] in float32, or in the file's own type if its values are not changed."""
         parts = []
         for name in names:
             value, undo = self._floats(name), self._undoing(name)
@@ -199,7 +201,7 @@ def _shaped(value: Tensor, module: nn.Module, name: str, shape: torch.Size) -> T
 
 
 def _require_all_used(file: GgufFile, used: set[str], config: PretrainedConfig) -> None:
-    """Raises ``UnsupportedModel`` for a tensor that no parameter is made of."""
+    """Raises ``UnsupportedModel`` for a tensor that belongs to no parameter."""
     more = layers_left_out(file)
     left = [f"blk.{config.num_hidden_layers + number}." for number in range(more)]
     for name in file.tensors.keys() - used - _CONFIGURED:
@@ -218,7 +220,7 @@ _RESPELLED = (
     (r"\.router\.weight$", ".router.layer.weight"),
     (r"^transformer\.(?=word_embeddings_layernorm|h\.\d+\.post_attention)", ""),
 )
-"""Other names to try for parameters that the package does not know by their own."""
+"""Other names to try for parameters whose own names the package does not know."""
 _EXPERTS = re.compile(r"\.(\d+)\..*experts\.(gate_up|down)_proj(_bias)?$")
 _ROTATED = frozenset({"llama", "granite", "granitemoe"})
 """Architectures with rows of heads ordered for a rotation of neighbours, not of halves."""
