@@ -355,7 +355,7 @@ def draw(logits: Logits, asked: Draw) -> SampledToken:
         return replace(drawn, scores=tuple(float(part - whole) for part in sets))
     logits = logits.copy()
     if asked.params.frequency_penalty:
-        for token in asked.history[asked.answer_start :]:
+        for token in asked.answer:
             logits[token] -= asked.params.frequency_penalty
     if asked.mask is not None:
         allowed = np.unpackbits(asked.mask.view(np.uint8), bitorder="little")[: len(logits)]
@@ -534,8 +534,12 @@ class ScriptedRunner:
         assert len(draws) == len(launched)
         tokens: list[SampledToken] = []
         for (seen, logits), asked in zip(launched, draws, strict=True):
-            if asked is not None and asked.history:
-                assert list(asked.history) == seen, "the history is not what was computed"
+            if asked is not None and asked.answer:
+                start = len(seen) - len(asked.answer)
+                assert [*asked.answer] == seen[start:], "the answer is not what was computed"
+            if asked is not None and asked.prompt_tokens is not None:
+                start = len(seen) - len(asked.answer)
+                assert asked.prompt_tokens.tolist() == sorted({*seen[:start]})
             tokens.append(NOT_DRAWN if asked is None else draw(logits, asked))
         self._drawn = [token.token_id for token in tokens]
         return tokens

@@ -104,10 +104,10 @@ class Draw:
     """64-bit counter of the random number: depends on the seed and the answer's bytes so far."""
     mask: Mask | None = None
     """None allows every token."""
-    history: Sequence[int] = ()
-    """Tokens of prompt and answer so far; given only where penalties need them."""
-    answer_start: int = 0
-    """Index in ``history`` of the answer's first token (presence and frequency count those)."""
+    answer: Sequence[int] = ()
+    """Tokens of the answer so far; given only where penalties need them."""
+    prompt_tokens: NDArray[np.int64] | None = None
+    """Distinct tokens of the prompt, ascending; given only for a repetition penalty."""
     scored: Sequence[NDArray[np.int32]] = ()
     """Sets of token ids to score: their log-probabilities in the model's own distribution, without
     mask, penalties and temperature. With sets but no mask, no token is drawn."""

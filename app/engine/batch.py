@@ -129,10 +129,12 @@ class Portion(Span):
         spelled = [spelling[token] for token in draft]
         draws = self.draws[: len(masks)]
         keys = sequence.keys([b"".join(spelled[i:j]) for i, j in pairwise(draws)])
-        known, answer_start = len(sequence.tokens), sequence.answer_start
-        tokens = [*sequence.tokens, *draft] if sequence.has_penalties else []
+        answer: list[int] = []
+        if sequence.has_penalties:
+            answer = [*sequence.tokens[sequence.answer_start :], *draft]
+        known = len(answer) - len(draft)
         return [
-            Draw(params, key, mask, tuple(tokens[: known + i]), answer_start)
+            Draw(params, key, mask, answer[: known + i], sequence.prompt_tokens)
             for i, key, mask in zip(draws, keys, masks, strict=True)
         ]
 

@@ -8,6 +8,9 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
+import numpy as np
+from numpy.typing import NDArray
+
 from app.core.choices import ScoredChoice
 from app.core.constraint import ConstraintState
 from app.core.errors import LeapjsonError
@@ -63,6 +66,8 @@ class Sequence:
     states: KeptStates = field(default_factory=KeptStates)
     """Recurrent states; empty for models without recurrent layers."""
     has_penalties: bool = field(init=False)
+    prompt_tokens: NDArray[np.int64] | None = field(init=False)
+    """See ``Draw.prompt_tokens``."""
     prediction: Prediction | None = None
     """Text that the client expects, if it was sent and drafts are enabled."""
     statistics: DraftStatistics | None = None
@@ -104,7 +109,10 @@ class Sequence:
         self.answer_start = len(self.tokens)
         images = request.images
         self.vision_input = None if images is None else PromptImageMap(request.prompt, images)
-        self.has_penalties = request.options.sampling.has_penalties
+        sampling = request.options.sampling
+        self.has_penalties = sampling.has_penalties
+        repeats = sampling.repetition_penalty != 1.0
+        self.prompt_tokens = np.unique(np.asarray(request.prompt, np.int64)) if repeats else None
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
         self._hash = blake2b(seed.to_bytes(8, "little"), digest_size=8)
         self._stops = StopFinder(request.options.stop) if request.options.stop else None

@@ -37,7 +37,7 @@ from app.model.vision.self_check import LoadedVision
 REHEARSAL_BLOCKS = 64
 """Blocks of the small cache."""
 
-_HISTORY = 8192
+_PENALISED = 8192
 """Distinct tokens with penalties in a draw. No memory is measured for more: hundreds of rows with
 penalties on a hundred thousand tokens each are not worth a part of every cache."""
 
@@ -140,10 +140,16 @@ def _step(
     used = -(-context // block_size)
     tables = [np.resize(np.arange(count), used).tolist() for count in blocks]
     spans = [Span([0] * n, context - n, tables, rows=range(n - rows, n)) for n in lengths]
-    history: Any = np.arange(min(context, vocab_size, _HISTORY))
+    penalised: Any = np.arange(min(context, vocab_size, _PENALISED))
     draws = [
         # A new mask for each draw: no table holds it.
-        Draw(_MOST_DEMANDING, key, mask=full_mask(vocab_size), history=history)
+        Draw(
+            _MOST_DEMANDING,
+            key,
+            mask=full_mask(vocab_size),
+            answer=penalised,
+            prompt_tokens=penalised,
+        )
         for key in range(rows * len(lengths))
     ]
     return Rehearsed(spans, draws)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from app.core.request import SamplingParams
 from app.core.step import Draw, StepResult
-from app.model.inputs import Ints
+from app.model.inputs import NO_INTS, Ints
 
 if TYPE_CHECKING:
     from app.model.cuda.sampling import DeviceDraws
@@ -74,12 +74,15 @@ def sharpness(params: SamplingParams) -> float:
 
 
 def repeated_tokens(draw: Draw) -> Ints:
-    """The tokens that the draw's repetition penalty falls on: those of prompt and answer.
+    """Tokens with a repetition penalty: those of prompt and answer, each once.
 
     Source: Keskar et al., CTRL, 2019.
     """
-    history = draw.history if draw.params.repetition_penalty != 1.0 else ()
-    return np.unique(np.asarray(history, dtype=np.int64))
+    if draw.prompt_tokens is None:
+        return NO_INTS
+    answer: Ints = np.unique(np.asarray(draw.answer, dtype=np.int64))
+    more = np.setdiff1d(answer, draw.prompt_tokens, assume_unique=True)
+    return np.concatenate([draw.prompt_tokens, more])
 
 
 def offsets(draw: Draw) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
@@ -88,9 +91,8 @@ def offsets(draw: Draw) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
     Frequency and presence penalty count the answer alone, as OpenAI defines them.
     """
     params = draw.params
-    if params.has_penalties and len(draw.history):
-        answer = np.asarray(draw.history[draw.answer_start :], dtype=np.int64)
-        tokens, counts = np.unique(answer, return_counts=True)
+    if len(draw.answer) and (params.frequency_penalty or params.presence_penalty):
+        tokens, counts = np.unique(np.asarray(draw.answer, dtype=np.int64), return_counts=True)
         yield (
             tokens,
             -(params.frequency_penalty * counts.astype(np.float64) + params.presence_penalty),

@@ -154,8 +154,8 @@ class _Naive:
             request.options.sampling,
             random_key(request.seed, self.text, again),
             self._drawable(mask),
-            history=tuple(known),
-            answer_start=len(request.prompt),
+            answer=self.tokens,
+            prompt_tokens=np.unique(request.prompt),
         )
         return draw(self.model.logits(known), asked).token_id
 

@@ -30,10 +30,10 @@ def unpack(mask: Mask | None, size: int) -> list[int]:
 def adjusted(logits: NDArray[np.float32], row: Draw) -> Doubles:
     values = logits.astype(np.float64)
     params = row.params
-    for token in set(row.history):
+    for token in {*row.answer, *(() if row.prompt_tokens is None else row.prompt_tokens.tolist())}:
         penalty = params.repetition_penalty
         values[token] = values[token] / penalty if values[token] > 0 else values[token] * penalty
-    for token, count in Counter(row.history[row.answer_start :]).items():
+    for token, count in Counter(row.answer).items():
         values[token] -= count * params.frequency_penalty + params.presence_penalty
     for token, bias in params.logit_bias.items():
         values[token] += bias

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from app.core.constraint import Mask
@@ -15,7 +16,7 @@ VOCAB = 75
 WIDTH = 80
 """Width of a row: the vocabulary and padding, which has the highest logits in these tests."""
 
-HISTORY = (3, 3, 9, 70, 9, 9, 12)
+ANSWER = (9, 70, 9, 9, 12)
 
 CASES = {
     "plain": SamplingParams(),
@@ -50,8 +51,9 @@ def random_logits(seed: int, rows: int = 1) -> torch.Tensor:
 
 
 def row_of(params: SamplingParams, key: int) -> Draw:
-    history = HISTORY if params.has_penalties else ()
-    return Draw(params, key, history=history, answer_start=2)
+    prompt_tokens = None if params.repetition_penalty == 1.0 else np.array([3, 9])
+    answer = ANSWER if params.has_penalties else ()
+    return Draw(params, key, answer=answer, prompt_tokens=prompt_tokens)
 
 
 def sample_one(

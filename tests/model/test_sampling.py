@@ -162,7 +162,7 @@ def test_sets_are_scored_by_the_plain_softmax_of_all_tokens(size: int, dtype: to
     mask = naive.pack({3, 9}, size)
     draws = [
         None,
-        Draw(penalised, 1, mask, history=(9, 9), scored=sets),
+        Draw(penalised, 1, mask, answer=(9, 9), scored=sets),
         Draw(CASES["greedy"], 2, scored=sets),
         Draw(CASES["greedy"], 3, mask, scored=sets[:2]),
         Draw(CASES["greedy"], 4),

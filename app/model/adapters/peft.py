@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -129,12 +129,20 @@ def _config(data: bytes) -> dict[str, Any]:
             "have peft convert the adapter (path_initial_model_for_weight_conversion)"
         )
     for name in ("r", "lora_alpha"):
-        if type(config.get(name)) not in (int, float) or not config[name] > 0:
+        if not _is_positive(config.get(name)):
             raise InvalidAdapter(f"{name} in {CONFIG} must be above 0")
     for name in ("rank_pattern", "alpha_pattern"):
-        if not isinstance(config.setdefault(name, {}) or {}, dict):
-            raise InvalidAdapter(f"{name} in {CONFIG} is not an object")
+        table = config.setdefault(name, {}) or {}
+        if not isinstance(table, dict) or not all(map(_is_positive, table.values())):
+            raise InvalidAdapter(f"{name} in {CONFIG} must be an object of numbers above 0")
+    targets = config.get("target_modules") or []
+    if not isinstance(targets, str | list) or not all(isinstance(each, str) for each in targets):
+        raise InvalidAdapter(f"target_modules in {CONFIG} must be a pattern or a list of names")
     return config
+
+
+def _is_positive(value: object) -> bool:
+    return type(value) in (int, float) and 0 < cast(float, value) < math.inf
 
 
 def _wanted(config: Mapping[str, Any]) -> list[re.Pattern[str]]:

@@ -327,6 +327,7 @@ PRELUDE = """
 import numpy as np
 import torch
 from triton.backends.compiler import GPUTarget
+import numpy as np
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 from app.core.request import SamplingParams
@@ -352,7 +353,8 @@ class Warmed(DeviceSampler):
         kernel.warmup(*given, grid=grid, **constants, enable_fp_fusion=False)
 
 def step(sampler, logits, params):
-    sampler.sample(logits, [Draw(each, key=0, history=(1, 2, 3)) for each in params])
+    ids = np.arange(1, 4)
+    sampler.sample(logits, [Draw(each, 0, None, ids, ids) for each in params])
 """
 
 COMPILE = """

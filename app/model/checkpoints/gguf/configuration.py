@@ -100,7 +100,7 @@ def configuration(file: GgufFile) -> PretrainedConfig:
     keys = _Keys(file)
     try:
         values = {"model_type": kind} | _common(keys) | build(keys)
-    except (ArithmeticError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise UnsupportedModel(f"cannot read the metadata of {file.path}: {error}") from error
     keys.finish()
     config: PretrainedConfig = AutoConfig.for_model(**values)

@@ -192,6 +192,13 @@ def test_unsupported_metadata_is_refused(
         loaded(path)
 
 
+def test_a_list_that_is_too_short_for_the_layers_is_refused(tmp_path: Path) -> None:
+    metadata: dict[str, Any] = {"gemma3.attention.sliding_window_pattern": [True]}
+    path = write_gguf(tmp_path / "m.gguf", tiny_model("gemma3"), all_as(Kind.F32), metadata)
+    with pytest.raises(UnsupportedModel, match="cannot read the metadata"):
+        loaded(path)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("t5", "an encoder-decoder"), ("deci", "whose layers differ"), ("rwkv7", "GGUF files of")],

@@ -52,12 +52,12 @@ def run(record: Record, options: Options) -> None:
 def draws(params: SamplingParams, rows: int, size: int, masked: str, history: bool) -> list[Draw]:
     """``masked``: "none", "wide" (four of five tokens allowed) or "narrow" (some 20)."""
     chance = np.random.default_rng(rows)
-    spoken = chance.integers(0, size, 300).tolist() if history else ()
+    spoken = chance.integers(0, size, 300)
+    known = (spoken[200:].tolist(), np.unique(spoken[:200])) if history else ()
     masks = [_mask(chance, size, masked) for _ in range(min(rows, 8))]
     dice = random.Random(1)
     return [
-        Draw(params, dice.getrandbits(64), masks[row % len(masks)], spoken, 200 if history else 0)
-        for row in range(rows)
+        Draw(params, dice.getrandbits(64), masks[row % len(masks)], *known) for row in range(rows)
     ]
 
 
