@@ -129,12 +129,10 @@ class Portion(Span):
         spelled = [spelling[token] for token in draft]
         draws = self.draws[: len(masks)]
         keys = sequence.keys([b"".join(spelled[i:j]) for i, j in pairwise(draws)])
-        answer: list[int] = []
-        if sequence.has_penalties:
-            answer = [*sequence.tokens[sequence.answer_start :], *draft]
-        known = len(answer) - len(draft)
+        penalised = sequence.has_penalties
+        answer = [*sequence.tokens[sequence.answer_start :], *draft] if penalised else []
         return [
-            Draw(params, key, mask, answer[: known + i], sequence.prompt_tokens)
+            Draw(params, key, mask, answer[: sequence.length + i], sequence.prompt_tokens)
             for i, key, mask in zip(draws, keys, masks, strict=True)
         ]
 

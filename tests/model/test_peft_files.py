@@ -78,6 +78,7 @@ def test_an_adapters_identity_follows_from_its_files(model: Any, tmp_path: Path)
         ({"r": 5}, r"q_proj: lora_A is \[4, 32\] and lora_B \[32, 4\], but the rank is 5"),
         ({"lora_alpha": None}, "lora_alpha in .* must be above 0"),
         ({"r": math.inf}, "r in .* must be above 0"),
+        ({"lora_alpha": 10**400}, "lora_alpha in .* must be above 0"),
         ({"rank_pattern": {"(": 4}}, "invalid pattern"),
         ({"rank_pattern": {"q_proj": "x"}}, "rank_pattern in .* numbers above 0"),
         ({"alpha_pattern": {"q_proj": "8"}}, "alpha_pattern in .* numbers above 0"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -142,7 +143,7 @@ def _config(data: bytes) -> dict[str, Any]:
 
 
 def _is_positive(value: object) -> bool:
-    return type(value) in (int, float) and 0 < cast(float, value) < math.inf
+    return type(value) in (int, float) and 0 < cast(float, value) <= sys.float_info.max
 
 
 def _wanted(config: Mapping[str, Any]) -> list[re.Pattern[str]]:

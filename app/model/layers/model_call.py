@@ -186,7 +186,5 @@ def _counts(module: nn.Module) -> bool:
     if not isinstance(module, nn.Embedding) or own is nn.Embedding.forward:
         return False
     names = inspect.signature(own).parameters
-    # transformers has called it the first until 5.24, and then the second.
-    return "position_ids" in names and (
-        "past_key_values_length" in names or "cache_length" in names
-    )
+    counted = {"past_key_values_length", "cache_length"}  # before transformers 5.24, and from it on
+    return "position_ids" in names and not counted.isdisjoint(names)

@@ -23,7 +23,7 @@ def route_nearness(model: PreTrainedModel, route: AttentionRoute) -> None:
         bias = getattr(module, "relative_position_bias", None)  # from transformers 5.24 on
         if hasattr(bias, "proj"):
             route.near = True
-            _give_profiles(bias, route)
+            _route_bias(bias, route)
     attentions: list[Any] = [each for each in model.modules() if hasattr(each, "rel_logits_proj")]
     if not attentions:
         return
@@ -37,10 +37,10 @@ def route_nearness(model: PreTrainedModel, route: AttentionRoute) -> None:
             _scale_queries(module, route, scaling)
 
 
-def _give_profiles(module: Any, route: AttentionRoute) -> None:
+def _route_bias(module: Any, route: AttentionRoute) -> None:
     @put_in_steps(module, "forward", route)
     def forward(hidden: Tensor, _: Tensor, position_ids: Tensor) -> Tensor:
-        """Hidden [1, T, width] -> [1, H, T, E]; otherwise as transformers has it."""
+        """Hidden states [1, T, width] -> profiles [1, H, T, E]."""
         states = module.linear(hidden).view(*hidden.shape[:-1], module.num_heads, -1)
         profiles: Tensor = module.norm(states, position_ids) @ module.proj
         return profiles.transpose(1, 2)
