@@ -86,6 +86,19 @@ def test_a_cached_loop_whose_types_have_gone_is_compiled_again(
         assert answer() == "10 Counter()"
 
 
+def test_a_cached_loop_leaves_the_compiler_and_its_runtime_unused(
+    tmp_path: Path, answer: Callable[..., str]
+) -> None:
+    (tmp_path / "loops" / "outer.py").write_text(
+        "import numpy as np\nfrom numba.core.runtime import rtsys\n"
+        f"{BEGIN}def total(x):\n    return np.full(3, x).sum()\n"
+        "def run(x):\n    return total(x), rtsys._library.cache_info().currsize\n"
+        "run.stats = total.stats\n"
+    )
+    assert answer() == "(3, 1) Counter()"
+    assert answer().startswith("(3, 0) Counter({")
+
+
 @pytest.mark.skipif(not runs_here("avx2"), reason="needs a processor with AVX2")
 def test_loops_that_an_image_has_are_taken_and_not_compiled_again(
     tmp_path: Path, answer: Callable[..., str]
