@@ -71,7 +71,7 @@ class PanelWeights:
         made = cls.__new__(cls)
         made._start(1, [gate, up])
         data = torch.stack([_joined([part]) for part in (gate, up)], dim=1)
-        made._put(0, gate, data, _interleaved_biases(gate.bias, up.bias), gate.out_features)
+        made._put(0, gate, data, _interleaved_bias(gate, up), gate.out_features)
         return made
 
     def _start(self, count: int, linears: Sequence[Linear]) -> None:
@@ -200,9 +200,9 @@ def _joined_bias(linears: Sequence[Linear]) -> Tensor | None:
     return torch.cat([bias.bfloat16() for bias in biases])
 
 
-def _interleaved_biases(gate: Tensor | None, up: Tensor | None) -> Tensor | None:
-    if gate is None or up is None:
+def _interleaved_bias(gate: Linear, up: Linear) -> Tensor | None:
+    both = _joined_bias([gate, up])
+    if both is None:
         return None
-    padding = (0, -len(gate) % panels.WIDTH)
-    rows = [nn.functional.pad(bias, padding).view(-1, panels.WIDTH) for bias in (gate, up)]
-    return torch.stack(rows, dim=1)
+    padded = nn.functional.pad(both.view(2, -1), (0, -gate.out_features % panels.WIDTH))
+    return padded.view(2, -1, panels.WIDTH).transpose(0, 1)

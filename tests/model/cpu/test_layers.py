@@ -17,8 +17,10 @@ from app.core.step import Span
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.kernels import panels
+from app.model.cpu.kernels import jobs, panels
 from app.model.cpu.layers import FusedLayer, PanelEmbedding, PanelLinear, can_fuse, fuse
+from app.model.cpu.weights import PanelWeights
+from app.model.cpu.workspace import CpuTeam
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
@@ -110,6 +112,23 @@ def test_random_batches_differ_from_float32_no_more_than_transformers_does(
         forward, len(storage.groups), texts, dice, blocks=100, lengths=(1, 1, 2, 5, 20, 40)
     )
     assert mean_error(found, exact) < 1.3 * mean_error(plain, exact) < 0.1
+
+
+@FITS
+@pytest.mark.parametrize("biased", ["gate", "up"])
+@torch.inference_mode()
+def test_a_bias_of_one_half_of_an_mlp_is_added(biased: str) -> None:
+    gate, up = (
+        torch.nn.Linear(72, 136, bias=name == biased, dtype=torch.bfloat16)
+        for name in ("gate", "up")
+    )
+    rows, found = torch.randn(3, 72).bfloat16(), torch.empty(3, 136, dtype=torch.bfloat16)
+    weights, team = PanelWeights.interleaved(gate, up), CpuTeam(1, 0)
+    arguments = (len(rows), rows.data_ptr(), weights.address, 1, 0, found.data_ptr(), 136)
+    team.reserve(len(rows) * weights.rounded_bytes)
+    jobs.product(*team.shared, jobs._SWIGLU, *arguments)
+    wanted = torch.nn.functional.silu(gate(rows).float()) * up(rows).float()
+    torch.testing.assert_close(found.float(), wanted, rtol=0.02, atol=0.01)
 
 
 @FITS
