@@ -159,7 +159,7 @@ def assemble(
     schema_store = None
     if settings.schema_store_bytes and (shared := own_store or store) is not None:
         schema_store = SchemaStore(shared, api_config.api_keys.owners, settings.schema_store_bytes)
-    compile_program: Callable[[ConstraintSpec, str, ServiceTier], Awaitable[Any]] = pool.work
+    compile_program: Callable[[ConstraintSpec, str, ServiceTier], Awaitable[Any]] = pool.run
     programs = None
     if schema_store is not None and backend.program_identity is not None:
         programs = StoredPrograms(schema_store, pool, backend.program_identity())
@@ -177,7 +177,7 @@ def assemble(
         max_bytes=settings.verbatim_cache_bytes,
         max_characters=settings.max_verbatim_characters,
     )
-    validation = Validation(partial(pool.run, CHECK_TARGET, seconds=CHECK_SECONDS))
+    validation = Validation(partial(pool.run, target=CHECK_TARGET, seconds=CHECK_SECONDS))
     images = _image_intake(settings, backend, metrics, spawned[1])
     intakes = () if images is None else (images,)
     service = GenerationService(
@@ -206,14 +206,14 @@ def assemble(
     )
     schemas = SchemaRegistry(
         constraints=constraints,
-        explain=partial(pool.run, EXPLAIN_TARGET, seconds=explain_seconds),
+        explain=partial(pool.run, target=EXPLAIN_TARGET, seconds=explain_seconds),
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
         store=schema_store,
     )
     graphs = Graphs(
-        draw=partial(pool.run, DRAW_TARGET, seconds=explain_seconds),
-        walk=partial(pool.run, WALK_TARGET, seconds=explain_seconds),
+        draw=partial(pool.run, target=DRAW_TARGET, seconds=explain_seconds),
+        walk=partial(pool.run, target=WALK_TARGET, seconds=explain_seconds),
     )
     size, seconds = settings.kept_responses_bytes, settings.kept_responses_seconds
     responses: ResponseStore = (
@@ -285,7 +285,7 @@ def assemble(
                 await pool.start()
             for intake in intakes:
                 with progress.stage("starting the image workers"):
-                    await intake.start()
+                    await intake.pool.start()
             if preloads:
                 with progress.stage("compiling the preloaded types", len(preloads)) as stage:
                     for number, (name, spec) in enumerate(preloads.items()):

@@ -114,7 +114,7 @@ async def test_recently_encoded_images_are_not_encoded_again() -> None:
             await bench.held.finish()
         assert features(task.result()) == each.digest[:1].decode()
     assert bench.held.names == "abcb", "the least recently used image was evicted"
-    assert (bench.encoder.found, bench.encoder.kept_bytes) == (2, 40)
+    assert (bench.encoder.found, bench.encoder.kept.nbytes) == (2, 40)
 
 
 async def test_an_image_of_another_scope_is_encoded_again() -> None:

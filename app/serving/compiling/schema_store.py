@@ -72,12 +72,12 @@ class StoredPrograms:
         program_id = "program_" + hashlib.blake2b(text.encode(), digest_size=24).hexdigest()
         if (found := await self._store.find(program_id)) is not None:
             try:
-                program = await self._pool.run(LOAD_TARGET, found, tenant, tier)
+                program = await self._pool.run(found, tenant, tier, target=LOAD_TARGET)
                 self.loaded += 1
                 return program
             except LeapjsonError as error:
                 logger.warning("%s in the store cannot be used: %s", program_id, error)
-        program, data = await self._pool.run(COMPILE_TARGET, spec, tenant, tier)
+        program, data = await self._pool.run(spec, tenant, tier, target=COMPILE_TARGET)
         self._tasks.start(self._store.keep(PROGRAM, tenant, program_id, data))
         return program
 

@@ -30,7 +30,7 @@ class ImageEncoder:
 
     def __init__(self, encoder: VisionEncoder, max_kept_bytes: int) -> None:
         self._encoder = encoder
-        self._kept = Lru[tuple[str, bytes], Features](max_kept_bytes, lambda each: each.nbytes)
+        self.kept = Lru[tuple[str, bytes], Features](max_kept_bytes, lambda each: each.nbytes)
         """By scope and digest: shared between tenants, its timing would reveal who sent what."""
         self._turns = FairPool[None]()
         self._turns.release(None)
@@ -42,11 +42,6 @@ class ImageEncoder:
         """Images whose features were found in the cache."""
         self.seconds = 0.0
         """Spent in the encoder."""
-
-    @property
-    def kept_bytes(self) -> int:
-        """Memory of the features that are kept."""
-        return self._kept.nbytes
 
     async def encode(self, images: PromptImages, ticket: Ticket, scope: str) -> PromptImages:
         """``images`` with their features in place of their pixels. Requests of one ``scope`` share
@@ -69,13 +64,13 @@ class ImageEncoder:
 
     async def _one(self, image: PreparedImage, ticket: Ticket, scope: str) -> Features:
         key = scope, image.digest
-        if (kept := self._kept.get(key)) is not None:
+        if (kept := self.kept.get(key)) is not None:
             self.found += 1
             return kept
         await self._turns.acquire(ticket.tenant, ticket.tier)
         started, gone = time.perf_counter(), threading.Event()
         try:
-            if (kept := self._kept.get(key)) is not None:  # encoded for another meanwhile
+            if (kept := self.kept.get(key)) is not None:  # encoded for another meanwhile
                 self.found += 1
                 return kept
             features = await asyncio.wrap_future(
@@ -91,5 +86,5 @@ class ImageEncoder:
             self._turns.release(None)
         self.computed += 1
         self.seconds += seconds
-        self._kept.keep(key, features)
+        self.kept.keep(key, features)
         return features

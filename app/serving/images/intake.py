@@ -87,32 +87,19 @@ class ImageIntake:
     ) -> None:
         """``pool`` makes a ``PreparedImage`` of an ``ImageJob``; ``max_tokens``: of one image;
         ``max_kept_bytes``: limit of kept images; ``fetcher``: None where URLs are disabled."""
-        self._kept = kept_images(max_kept_bytes)
+        self.kept = kept_images(max_kept_bytes)
+        """Images that were prepared for earlier requests."""
         self.vision = vision
         self.encoder = encoder
-        self._pool = pool
+        self.pool = pool
         self._observer = observer
         self._max_tokens = max_tokens
         self._fetcher = fetcher
 
-    @property
-    def kept_bytes(self) -> int:
-        """Memory of images that are kept for later requests."""
-        return self._kept.nbytes
-
-    @property
-    def restarts(self) -> int:
-        """Workers that had to be replaced."""
-        return self._pool.restarts
-
-    async def start(self) -> None:
-        """Wait until every worker is ready."""
-        await self._pool.start()
-
     async def close(self) -> None:
         if self._fetcher is not None:
             self._fetcher.close()
-        await self._pool.close()
+        await self.pool.close()
 
     async def prepare(
         self, sources: Sequence[ImageSource], ticket: Ticket, scope: str
@@ -161,11 +148,11 @@ class ImageIntake:
             if len(data) < _LONG
             else await asyncio.to_thread(name_of, data, detail, scope)
         )
-        prepared = self._kept.get(name)
+        prepared = self.kept.get(name)
         is_kept = prepared is not None
         if prepared is None:
             job = ImageJob(data, detail, self._max_tokens)
-            prepared = cast(PreparedImage, await self._pool.work(job, ticket.tenant, ticket.tier))
-            self._kept.keep(name, prepared)
+            prepared = cast(PreparedImage, await self.pool.run(job, ticket.tenant, ticket.tier))
+            self.kept.keep(name, prepared)
         ticket.hold_images(prepared.nbytes)
         return prepared, is_kept

@@ -284,7 +284,7 @@ class WorkerPool:
         self._warm_up = None
         if warm_up is not None:
             # The first job triggers the target's lazy imports.
-            self._warm_up = pickle.dumps(self._job(target, warm_up, limits.start_seconds))
+            self._warm_up = pickle.dumps(Job(target, (warm_up, *arguments), limits.start_seconds))
         self._most = max(1, int(workers * tenant_share))
         self._shares = WeakValueDictionary[str, FairPool[None]]()
         """Quotas of the tenants whose jobs run or wait."""
@@ -314,27 +314,26 @@ class WorkerPool:
         await asyncio.gather(*(worker.kill() for worker in workers))
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    async def work(
-        self, argument: Any, tenant: str = "", tier: ServiceTier = ServiceTier.DEFAULT
-    ) -> Any:
-        """``target(argument, *arguments)``. Higher tiers go first, and in a tier tenants take
-        turns, by how long theirs took.
-
-        Raises the ``RequestError`` it raised, or an error of ``trouble``.
-        """
-        return await self.run(self._target, argument, tenant, tier)
-
     async def run(
         self,
-        target: str,
         argument: Any,
         tenant: str = "",
         tier: ServiceTier = ServiceTier.DEFAULT,
         *,
+        target: str | None = None,
         seconds: float | None = None,
     ) -> Any:
-        """Like ``work``, with another function and processor time; by default the pool's."""
-        job = self._job(target, argument, self._limits.seconds if seconds is None else seconds)
+        """``target(argument, *arguments)``. Higher tiers go first, and in a tier tenants take
+        turns, by how long theirs took. ``target`` and ``seconds`` (of processor time) are the
+        pool's by default.
+
+        Raises the ``RequestError`` it raised, or an error of ``trouble``.
+        """
+        job = Job(
+            self._target if target is None else target,
+            (argument, *self._arguments),
+            self._limits.seconds if seconds is None else seconds,
+        )
         for dead in range(self._size + 1):
             try:
                 kind, value = await self._read(await self._ask(job, tenant, tier))
@@ -362,9 +361,6 @@ class WorkerPool:
                         limit = f"memory: more than {self._limits.memory_bytes >> 20} MiB"
                 raise self._trouble.exceeded(limit) from None
         raise AssertionError("the last try returns or raises")
-
-    def _job(self, target: str, argument: Any, seconds: float) -> Job:
-        return Job(target, (argument, *self._arguments), seconds)
 
     async def _ask(self, job: Job, tenant: str, tier: ServiceTier) -> bytes:
         if (share := self._shares.get(tenant)) is None:
