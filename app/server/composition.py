@@ -384,7 +384,7 @@ def _image_intake(
         fetcher = Fetcher(frozenset(settings.allowed_image_hosts), limits)
     return ImageIntake(
         pool,
-        metrics,
+        metrics.observe_image,
         backend.vision,
         ImageEncoder(backend.vision_encoder, settings.image_cache_bytes),
         max_tokens=max_tokens,

@@ -138,15 +138,8 @@ class Ticket:
         Raises ``QueueFull`` where the bodies that are being read leave no room for it. Only bytes
         that have come take room: a client that holds others' room has sent as many.
         """
-        bodies = self._admission.bodies
-        if bodies.missing(self.tenant, size) > 0:
-            self._admission.refuse(
-                f"the request bodies being read have {bodies.used} bytes and the limit is "
-                f"{bodies.alone}; retry later",
-                BODY_RETRY,
-                "bodies_full",
-            )
-        bodies.take(self.tenant, size)
+        what = "the request bodies being read have"
+        self._hold(self._admission.bodies, size, what, BODY_RETRY, "bodies_full")
         self.body_bytes += size
 
     def _forget_body(self) -> None:
@@ -172,15 +165,18 @@ class Ticket:
                 "send fewer or smaller ones",
                 role="prompt",
             )
-        if images.missing(self.tenant, size) > 0:
-            self._admission.refuse(
-                f"the images of current requests take {images.used} bytes and the limit is "
-                f"{images.alone}; retry later",
-                IMAGE_RETRY,
-                "images_full",
-            )
-        images.take(self.tenant, size)
+        what = "the images of current requests take"
+        self._hold(images, size, what, IMAGE_RETRY, "images_full")
         self.image_bytes += size
+
+    def _hold(self, quota: TenantQuota, size: int, what: str, retry: float, code: Overload) -> None:
+        if quota.missing(self.tenant, size) > 0:
+            self._admission.refuse(
+                f"{what} {quota.used} bytes and the limit is {quota.alone}; retry later",
+                retry,
+                code,
+            )
+        quota.take(self.tenant, size)
 
     def release_images(self, size: int) -> None:
         """Give back ``size`` bytes of images; no effect after ``leave``."""

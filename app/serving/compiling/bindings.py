@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 
 from app.core.constraint import Constraint
 from app.core.errors import InvalidRequest
+from app.core.growing_lru import GrowingLru
 from app.core.verbatim import Document, Passage, Source, passages_of
-from app.serving.compiling.growing_lru import GrowingLru
 from app.serving.tasks import Tasks
 
 _LONG = 50_000

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from app.answer.images import ImageSource
 from app.core.errors import InvalidImage, ReaderStuck, RequestError, Unavailable
@@ -24,25 +23,19 @@ _FEW_BYTES = 1 << 10
 """Other memory of an image."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageName:
-    """Cache key of a prepared image, for one model and one token limit."""
-
-    scope: str
-    """Scope of the cache: shared between tenants, its timing would reveal what others sent."""
-    digest: bytes
-    """Digest of the file as it was sent."""
-    detail: ImageDetail
+ImageKey = tuple[str, bytes, ImageDetail]
+"""Scope, digest of the file as it was sent, and detail of a prepared image, for one model and one
+token limit. Shared between tenants, the cache's timing would reveal what others sent."""
 
 
-def name_of(data: str | bytes, detail: ImageDetail, scope: str) -> ImageName:
+def image_key(data: str | bytes, detail: ImageDetail, scope: str) -> ImageKey:
     """Costs a millisecond a megabyte, mostly without the GIL."""
     form = b"" if isinstance(data, bytes) else b"base64"
     file = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
-    return ImageName(scope, hashlib.blake2b(file, digest_size=32, person=form).digest(), detail)
+    return scope, hashlib.blake2b(file, digest_size=32, person=form).digest(), detail
 
 
-def kept_images(max_bytes: int) -> Lru[ImageName, PreparedImage]:
+def kept_images(max_bytes: int) -> Lru[ImageKey, PreparedImage]:
     """An LRU cache of prepared images."""
     return Lru(max_bytes, lambda image: image.nbytes + image.num_tokens * _TOKEN_BYTES + _FEW_BYTES)
 
@@ -60,13 +53,6 @@ READING = Trouble(
 """Errors of an image that fails in a worker."""
 
 
-class ImageObserver(Protocol):
-    """Called for every image; must be quick and must not raise."""
-
-    def observe_image(self, result: str, seconds: float) -> None:
-        """``result``: ok, kept, invalid, unavailable or error; ``seconds``: waiting included."""
-
-
 class ImageIntake:
     """Has images prepared. Event loop's thread only.
 
@@ -77,7 +63,7 @@ class ImageIntake:
     def __init__(
         self,
         pool: WorkerPool,
-        observer: ImageObserver,
+        observe: Callable[[str, float], None],
         vision: VisionSpec,
         encoder: ImageEncoder,
         *,
@@ -85,14 +71,16 @@ class ImageIntake:
         max_kept_bytes: int,
         fetcher: Fetcher | None = None,
     ) -> None:
-        """``pool`` makes a ``PreparedImage`` of an ``ImageJob``; ``max_tokens``: of one image;
+        """``pool`` makes a ``PreparedImage`` of an ``ImageJob``. ``observe``: called for each image
+        with its result (ok, kept, invalid, unavailable or error) and the seconds it took, waiting
+        included; it must be quick and must not raise. ``max_tokens``: of one image;
         ``max_kept_bytes``: limit of kept images; ``fetcher``: None where URLs are disabled."""
         self.kept = kept_images(max_kept_bytes)
         """Images that were prepared for earlier requests."""
         self.vision = vision
         self.encoder = encoder
         self.pool = pool
-        self._observer = observer
+        self._observe = observe
         self._max_tokens = max_tokens
         self._fetcher = fetcher
 
@@ -131,7 +119,7 @@ class ImageIntake:
             result = "unavailable"
             raise
         finally:
-            self._observer.observe_image(result, time.perf_counter() - started)
+            self._observe(result, time.perf_counter() - started)
 
     async def _read(
         self, source: ImageSource, ticket: Ticket, scope: str
@@ -143,16 +131,16 @@ class ImageIntake:
             data = await self._fetcher.fetch(source.url)
         ticket.hold_images(len(data))
         detail: ImageDetail = "low" if source.low else "auto"
-        name = (
-            name_of(data, detail, scope)
+        key = (
+            image_key(data, detail, scope)
             if len(data) < _LONG
-            else await asyncio.to_thread(name_of, data, detail, scope)
+            else await asyncio.to_thread(image_key, data, detail, scope)
         )
-        prepared = self.kept.get(name)
+        prepared = self.kept.get(key)
         is_kept = prepared is not None
         if prepared is None:
             job = ImageJob(data, detail, self._max_tokens)
             prepared = cast(PreparedImage, await self.pool.run(job, ticket.tenant, ticket.tier))
-            self.kept.keep(name, prepared)
+            self.kept.keep(key, prepared)
         ticket.hold_images(prepared.nbytes)
         return prepared, is_kept

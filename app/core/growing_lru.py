@@ -12,8 +12,8 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 _MEASURED = 16
-"""Values of each kind that an addition measures: the last used ones, and others in turn. Each takes
-the event loop up to 0.1 ms."""
+"""Values of each kind that an addition measures: the last used ones, and others in turn. A compiled
+constraint takes up to 0.1 ms."""
 
 
 class GrowingLru(Generic[K, V]):
