@@ -46,7 +46,7 @@ from app.serving.compiling.schema_store import SchemaStore, StoredPrograms
 from app.serving.compiling.validation import Validation
 from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher, FetchLimits
-from app.serving.images.intake import READING, ImageIntake
+from app.serving.images.intake import IMAGE_ERRORS, ImageIntake
 from app.serving.kept_responses import MemoryResponses, ResponseStore, StoredResponses
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.usage import UsageByKey
@@ -248,14 +248,10 @@ def assemble(
     metrics.watch(
         readings(
             backend,
-            constraints,
-            bindings,
+            service,
             responses if isinstance(responses, MemoryResponses) else None,
-            worker,
-            admission,
             pool,
             programs,
-            images,
             bounds,
         )
     )
@@ -276,9 +272,11 @@ def assemble(
                 if opened is not None:
                     closing.push_async_callback(opened.close)
             if programs is not None:
-                closing.push_async_callback(programs.close)
-            for part in (pool, *intakes, constraints, bindings, validation, schemas, graphs):
-                closing.push_async_callback(part.close)
+                closing.push_async_callback(programs.tasks.close)
+            for workers in (pool, *intakes):
+                closing.push_async_callback(workers.close)
+            for part in (constraints, bindings, validation, schemas, graphs):
+                closing.push_async_callback(part.tasks.close)
             for process in () if intakes else spawned[1]:
                 await end(process)
             with progress.stage("starting the compile workers"):
@@ -297,9 +295,9 @@ def assemble(
             worker.start()
             backend.watch(worker.lose)
             closing.push_async_callback(worker.stop)
-            for part in () if usage is None or runner is None else (usage, runner):
-                part.start()
-                closing.push_async_callback(part.close)
+            for loop in () if usage is None or runner is None else (usage, runner):
+                loop.start()
+                closing.push_async_callback(loop.close)
             yield
 
     api = Api(
@@ -372,9 +370,9 @@ def _image_intake(
         settings.reading_limits(),
         workers=settings.image_workers,
         limits=settings.image_limits(),
-        trouble=READING,
+        errors=IMAGE_ERRORS,
         warm_up=ImageJob(_WHITE, "low", max_tokens),
-        kills_for_nobody=False,
+        kill_on_cancel=False,
         spawned=spawned,
         read=pickle.loads,  # arrays unpickle fast: no pauses, nothing to freeze
     )

@@ -131,8 +131,8 @@ async def test_a_registration_has_the_deadline_of_a_request() -> None:
     for bench in (slow_to_compile, slow_to_explain):
         with pytest.raises(DeadlineExceeded, match=r"schema had not been compiled within 0\.01 s"):
             await bench.register(spec(1))
-        await bench.schemas.close()
-        await bench.constraints.close()
+        await bench.schemas.tasks.close()
+        await bench.constraints.tasks.close()
         assert bench.admission.live == 0
 
 
@@ -232,7 +232,7 @@ async def test_a_client_that_leaves_while_its_schema_is_explained_costs_no_worke
         assert len(bench.schemas._schemas) == 2
         assert pool.restarts == 0
     finally:
-        await bench.schemas.close()
+        await bench.schemas.tasks.close()
         await pool.close()
 
 

@@ -57,17 +57,13 @@ class Bindings:
         self._documents = WeakValueDictionary[tuple[str, bytes, bool], Document]()
         """Those in use, by scope, digest of the texts, and whether pieces are made of words."""
         self._binding: dict[_Key, asyncio.Task[_Bound]] = {}
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self._long = asyncio.Semaphore(1)
 
     @property
     def nbytes(self) -> int:
         """As last measured."""
         return self._bindings.nbytes
-
-    async def close(self) -> None:
-        """Cancel what is still being bound."""
-        await self._tasks.close()
 
     async def bind(
         self, constraint: Constraint, passages: Sequence[Passage], scope: str = ""
@@ -94,7 +90,7 @@ class Bindings:
         task = self._binding.get(key)
         if task is None:
             work = self._bind(key, constraint, texts, length)
-            task = self._tasks.start(work, lambda: self._binding.pop(key))
+            task = self.tasks.start(work, lambda: self._binding.pop(key))
             self._binding[key] = task
         return await asyncio.shield(task)
 

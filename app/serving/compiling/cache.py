@@ -45,7 +45,7 @@ class ConstraintCache:
         self._failures = Lru[bytes, tuple[ConstraintError, float]](max_failures, lambda failure: 1)
         """Errors of failed compilations, each with its expiry time."""
         self._compiling: dict[bytes, asyncio.Task[Constraint]] = {}
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self.hits = 0
         self.misses = 0
         self.waiting = 0
@@ -102,7 +102,7 @@ class ConstraintCache:
         if task is None:
             self.misses += 1
             work = self._compile_and_store(key, spec, tenant, tier)
-            task = self._tasks.start(work, lambda: self._compiling.pop(key))
+            task = self.tasks.start(work, lambda: self._compiling.pop(key))
             self._compiling[key] = task
         else:
             self.hits += 1
@@ -113,10 +113,6 @@ class ConstraintCache:
             raise _fresh(error) from None
         finally:
             self.waiting -= 1
-
-    async def close(self) -> None:
-        """Cancel the compilations that still run."""
-        await self._tasks.close()
 
     async def _compile_and_store(
         self, key: bytes, spec: ConstraintSpec, tenant: str, tier: ServiceTier

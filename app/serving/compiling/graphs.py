@@ -27,7 +27,7 @@ _Key = tuple[str, GraphOptions]
 class Graphs:
     """Draws the graphs of schemas and walks over them. Event loop's thread only.
 
-    Pictures are kept by last use, up to ``max_bytes``. One thing is done at a time, so that the
+    Pictures are kept by last use, up to ``max_bytes``. One job runs at a time, so that the
     other compile workers are left to the schemas of answers; tenants take turns.
     """
 
@@ -37,7 +37,7 @@ class Graphs:
         self._pictures: Lru[_Key, bytes] = Lru(max_bytes, len)
         self._turns: FairPool[None] = FairPool()
         self._turns.release(None)
-        self._running = Tasks()
+        self.tasks = Tasks()
 
     async def picture(
         self, registered: RegisteredSchema, options: GraphOptions, ticket: Ticket
@@ -77,10 +77,6 @@ class Graphs:
         async with ticket.deadline().holds("the text had not been checked"):
             return await self._in_turn(partial(self._walk, asked, ticket.tenant), ticket)
 
-    async def close(self) -> None:
-        """Cancel what still runs."""
-        await self._running.close()
-
     async def _in_turn(
         self, work: Callable[[], Coroutine[Any, Any, bytes]], ticket: Ticket
     ) -> bytes:
@@ -93,4 +89,4 @@ class Graphs:
             self._turns.release(None)
 
         # Shielded: a cancelled job costs a worker that all share.
-        return await asyncio.shield(self._running.start(work(), end))
+        return await asyncio.shield(self.tasks.start(work(), end))

@@ -62,7 +62,7 @@ class StoredPrograms:
         self._store = store
         self._pool = pool
         self._identity = identity
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self.loaded = 0
         """Programs that were read from the store."""
 
@@ -78,8 +78,5 @@ class StoredPrograms:
             except LeapjsonError as error:
                 logger.warning("%s in the store cannot be used: %s", program_id, error)
         program, data = await self._pool.run(spec, tenant, tier, target=COMPILE_TARGET)
-        self._tasks.start(self._store.keep(PROGRAM, tenant, program_id, data))
+        self.tasks.start(self._store.keep(PROGRAM, tenant, program_id, data))
         return program
-
-    async def close(self) -> None:
-        await self._tasks.close()

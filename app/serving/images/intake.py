@@ -15,7 +15,7 @@ from app.core.lru import Lru
 from app.serving.admission import Ticket
 from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher
-from app.serving.workers.pool import Trouble, WorkerPool
+from app.serving.workers.pool import JobErrors, WorkerPool
 
 _TOKEN_BYTES = 40
 """Memory of a token in ``expansion``, a list of integers."""
@@ -43,7 +43,7 @@ def kept_images(max_bytes: int) -> Lru[ImageKey, PreparedImage]:
 _LONG = 1 << 18
 """Bytes of a file from which its digest is taken on a thread."""
 
-READING = Trouble(
+IMAGE_ERRORS = JobErrors(
     lambda limit: InvalidImage(
         f"decoding the image exceeded a limit: {limit}; send a simpler image"
     ),
