@@ -109,8 +109,25 @@ class ImageIntake:
     async def _one(self, source: ImageSource, ticket: Ticket, scope: str) -> PreparedImage:
         started, result = time.perf_counter(), "error"
         try:
-            prepared, is_kept = await self._read(source, ticket, scope)
-            result = "kept" if is_kept else "ok"
+            data: str | bytes = source.base64
+            if source.url:
+                assert self._fetcher is not None, "URLs are refused where none may be fetched"
+                data = await self._fetcher.fetch(source.url)
+            ticket.hold_images(len(data))
+            detail: ImageDetail = "low" if source.low else "auto"
+            key = (
+                image_key(data, detail, scope)
+                if len(data) < _LONG
+                else await asyncio.to_thread(image_key, data, detail, scope)
+            )
+            prepared, done = self.kept.get(key), "kept"
+            if prepared is None:
+                job, done = ImageJob(data, detail, self._max_tokens), "ok"
+                answer = await self.pool.run(job, ticket.tenant, ticket.tier)
+                prepared = cast(PreparedImage, answer)
+                self.kept.keep(key, prepared)
+            ticket.hold_images(prepared.nbytes)
+            result = done
             return prepared
         except RequestError as error:
             result = "invalid"
@@ -120,27 +137,3 @@ class ImageIntake:
             raise
         finally:
             self._observe(result, time.perf_counter() - started)
-
-    async def _read(
-        self, source: ImageSource, ticket: Ticket, scope: str
-    ) -> tuple[PreparedImage, bool]:
-        """The image, and whether it was kept from an earlier request."""
-        data: str | bytes = source.base64
-        if source.url:
-            assert self._fetcher is not None, "URLs are refused where none may be fetched"
-            data = await self._fetcher.fetch(source.url)
-        ticket.hold_images(len(data))
-        detail: ImageDetail = "low" if source.low else "auto"
-        key = (
-            image_key(data, detail, scope)
-            if len(data) < _LONG
-            else await asyncio.to_thread(image_key, data, detail, scope)
-        )
-        prepared = self.kept.get(key)
-        is_kept = prepared is not None
-        if prepared is None:
-            job = ImageJob(data, detail, self._max_tokens)
-            prepared = cast(PreparedImage, await self.pool.run(job, ticket.tenant, ticket.tier))
-            self.kept.keep(key, prepared)
-        ticket.hold_images(prepared.nbytes)
-        return prepared, is_kept
