@@ -86,7 +86,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
     try:
         if is_written and journal.done == read.count:
             journal.forget_errors()
-        board = Board(journal, read.count)
+        batch = Run(journal, read, fields)
         if journal.done < read.count:
             if options.url:
                 key = os.environ.get("LEAPJSON_API_KEY") or os.environ.get("OPENAI_API_KEY")
@@ -96,7 +96,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
             else:
                 opened = in_process(settings, screen, options.concurrency)
             async with opened as target:
-                if await Driver(target, journal, board, fields).drive(read, screen):
+                if await batch.drive(target, screen):
                     print(
                         f"Stopped: {journal.done:,} of {read.count:,} lines are saved in "
                         f"{journal_name}. Run the same command again for the other "
@@ -116,7 +116,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
         complete = not journal.counts["error"]
     finally:
         journal.close(delete=complete)
-    print(f"{board.summary()} Answers: {output}.", file=sys.stderr)
+    print(f"{batch.summary()} Answers: {output}.", file=sys.stderr)
     if journal.counts["error"]:
         print(f"Errors: {errors}. Run the same command to retry those lines.", file=sys.stderr)
     return FAILED if journal.counts["error"] or journal.counts["invalid"] else 0
@@ -144,11 +144,13 @@ def _field(given: str) -> tuple[str, Any]:
 
 
 @dataclass(slots=True)
-class Board:
-    """Progress of the run."""
+class Run:
+    """Sends every line that is not in the journal, several at a time, and counts."""
 
     journal: Journal
-    count: int
+    input: Input
+    fields: Mapping[str, Any]
+    """Fields that are set in every request."""
     started: float = field(default_factory=time.monotonic)
     tokens: int = 0
     """Tokens of the answers of this run; ``leapt`` counts those in leaps."""
@@ -182,38 +184,23 @@ class Board:
         done = self.journal.done
         if done == self.before:
             return "starting"
-        left = seconds / (done - self.before) * (self.count - done)
+        left = seconds / (done - self.before) * (self.input.count - done)
         return f"{self._figures(seconds)}, {_clock(left)} left"
 
     def summary(self) -> str:
         seconds = max(time.monotonic() - self.started, 1e-9)
         earlier = f" ({self.before:,} in earlier runs)" if self.before else ""
         return (
-            f"{self.count:,} lines{earlier} in {_clock(seconds)}, {self.tokens:,} tokens: "
+            f"{self.input.count:,} lines{earlier} in {_clock(seconds)}, {self.tokens:,} tokens: "
             f"{self._figures(seconds)}."
         )
 
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
-
-
-@dataclass(slots=True)
-class Driver:
-    """Sends every line that is not in the journal, several at a time."""
-
-    _target: Target
-    _journal: Journal
-    _board: Board
-    _fields: Mapping[str, Any]
-    """Fields that are set in every request."""
-
-    async def drive(self, read: Input, screen: Screen) -> bool:
+    async def drive(self, target: Target, screen: Screen) -> bool:
         """Run; returns whether a signal stopped it. Raises ``UnusableInput``."""
         loop, signals = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-        self._board.started = time.monotonic()
-        with screen.progress.stage("answering", read.count) as stage:
-            work = asyncio.create_task(self._work(read))
+        self.started = time.monotonic()
+        with screen.progress.stage("answering", self.input.count) as stage:
+            work = asyncio.create_task(self._work(target))
             shown = asyncio.create_task(self._show(stage))
             for number in signals:
                 loop.add_signal_handler(number, work.cancel)
@@ -225,38 +212,38 @@ class Driver:
                 for number in signals:
                     loop.remove_signal_handler(number)
                 shown.cancel()
-                stage.reach(self._journal.done, now=self._board.now())
+                stage.reach(self.journal.done, now=self.now())
         return False
 
-    async def _work(self, read: Input) -> None:
-        places = asyncio.Semaphore(self._target.places)
+    async def _work(self, target: Target) -> None:
+        places = asyncio.Semaphore(target.places)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for line in read.lines():
-                    if not self._journal.has(line.number):
+                for line in self.input.lines():
+                    if not self.journal.has(line.number):
                         await places.acquire()
-                        task = tasks.create_task(self._one(line))
+                        task = tasks.create_task(self._one(target, line))
                         task.add_done_callback(lambda _: places.release())
         except* UnusableInput as group:
             raise group.exceptions[0] from None
 
-    async def _one(self, line: Line) -> None:
+    async def _one(self, target: Target, line: Line) -> None:
         number, response, error = line.number + 1, None, None
         kind: Kind = "error"
         if line.body is None:
             message = f"line {number}: {line.problem}"
             error = {"code": "invalid_line", "message": message, "line": number}
         else:
-            body = {"model": self._target.model, **line.body, **self._fields}
+            body = {"model": target.model, **line.body, **self.fields}
             try:
-                kind, response = self._judged(body, await self._target.ask(line.url, body))
+                kind, response = self._judged(body, await target.ask(line.url, body))
             except ConnectionError as lost:
                 error = {"code": "connection_lost", "message": str(lost)}
             except ValueError as wrong:
                 error = {"code": "not_json", "message": str(wrong)}
         custom_id, answer_id = line.custom_id, f"batch_req_{secrets.token_hex(12)}"
         record = {"id": answer_id, "custom_id": custom_id, "response": response, "error": error}
-        self._journal.add(line.number, kind, record)
+        self.journal.add(line.number, kind, record)
 
     def _judged(self, body: Mapping[str, Any], reply: InsideAnswer) -> tuple[Kind, dict[str, Any]]:
         """Kind and record of an answer. Raises ``ValueError`` if it is not a JSON object."""
@@ -264,7 +251,7 @@ class Driver:
         if answer is None:
             text = reply.body[:200].decode(errors="replace")
             raise ValueError(f"status {reply.status}, not a JSON object: {text}")
-        self._board.count_tokens(answer.get("usage"))
+        self.count_tokens(answer.get("usage"))
         return "error" if reply.status != 200 else _judge(body, answer), {
             "status_code": reply.status,
             "request_id": reply.headers.get("x-request-id"),
@@ -276,10 +263,14 @@ class Driver:
         watched = is_watched(sys.stderr)
         while True:
             await asyncio.sleep(_DRAWN_SECONDS if watched else _LOGGED_SECONDS)
-            stage.reach(self._journal.done, now=self._board.now())
+            stage.reach(self.journal.done, now=self.now())
             if not watched:
-                done = f"{self._journal.done:,} of {self._board.count:,} lines"
-                print(f"{done}: {self._board.now()}", file=sys.stderr, flush=True)
+                done = f"{self.journal.done:,} of {self.input.count:,} lines"
+                print(f"{done}: {self.now()}", file=sys.stderr, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 def _judge(body: Mapping[str, Any], answer: Mapping[str, Any]) -> Kind:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from app.constraint.limits import Limits
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.graphs import GraphSpec, WalkSpec
+from app.core.growing_lru import GrowingLru
 from app.core.specs import JsonSchema
 from app.explain.drawing import Drawing, drawing_of
 from app.explain.exploring import folded_graph
@@ -82,36 +82,28 @@ def walk_graph(asked: WalkSpec, limits: Limits | None = None) -> bytes:
 
 
 class _Explored:
-    """A graph and its walker."""
+    """A graph and its walker, with the expressions that walks add to."""
 
     def __init__(self, asked: GraphSpec, limits: Limits | None) -> None:
         self.graph, program = folded_graph(asked, limits)
         self.walker = Walker(self.graph, program.derivatives)
-        self._pool = program.derivatives.pool
-
-    @property
-    def size(self) -> int:
-        """Number of expressions. Grows while texts are walked."""
-        return len(self._pool)
+        self.pool = program.derivatives.pool
 
 
-_explored_lately: OrderedDict[Hashable, _Explored] = OrderedDict()
+_explored_lately = GrowingLru[Hashable, _Explored](
+    _MOST_EXPRESSIONS, lambda each: len(each.pool), most=_MOST_KEPT
+)
 """Graphs of this process: a page walks over one graph many times a second."""
 
 
 def _explored(asked: GraphSpec, limits: Limits | None) -> _Explored:
     options = replace(asked.options, drawn=False)  # walks are over the same graph
     key = type(asked.spec), asked.spec.cache_key(), options, limits
-    known = _explored_lately.pop(key, None)
-    if known is None or known.size > _MOST_EXPRESSIONS:
-        known = _Explored(asked, limits)
-    _explored_lately[key] = known
-    while len(_explored_lately) > 1 and (
-        len(_explored_lately) > _MOST_KEPT
-        or sum(each.size for each in _explored_lately.values()) > _MOST_EXPRESSIONS
-    ):
-        _explored_lately.popitem(last=False)
-    return known
+    explored = _explored_lately.get(key)
+    if explored is None:
+        explored = _Explored(asked, limits)
+        _explored_lately.add(key, explored)
+    return explored
 
 
 def _json(value: Any) -> bytes:

@@ -46,7 +46,7 @@ from app.serving.compiling.schema_store import SchemaStore, StoredPrograms
 from app.serving.compiling.validation import Validation
 from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher, FetchLimits
-from app.serving.images.intake import READING, ImageIntake
+from app.serving.images.intake import IMAGE_ERRORS, ImageIntake
 from app.serving.kept_responses import MemoryResponses, ResponseStore, StoredResponses
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.usage import UsageByKey
@@ -159,7 +159,7 @@ def assemble(
     schema_store = None
     if settings.schema_store_bytes and (shared := own_store or store) is not None:
         schema_store = SchemaStore(shared, api_config.api_keys.owners, settings.schema_store_bytes)
-    compile_program: Callable[[ConstraintSpec, str, ServiceTier], Awaitable[Any]] = pool.work
+    compile_program: Callable[[ConstraintSpec, str, ServiceTier], Awaitable[Any]] = pool.run
     programs = None
     if schema_store is not None and backend.program_identity is not None:
         programs = StoredPrograms(schema_store, pool, backend.program_identity())
@@ -177,7 +177,7 @@ def assemble(
         max_bytes=settings.verbatim_cache_bytes,
         max_characters=settings.max_verbatim_characters,
     )
-    validation = Validation(partial(pool.run, CHECK_TARGET, seconds=CHECK_SECONDS))
+    validation = Validation(partial(pool.run, target=CHECK_TARGET, seconds=CHECK_SECONDS))
     images = _image_intake(settings, backend, metrics, spawned[1])
     intakes = () if images is None else (images,)
     service = GenerationService(
@@ -206,14 +206,14 @@ def assemble(
     )
     schemas = SchemaRegistry(
         constraints=constraints,
-        explain=partial(pool.run, EXPLAIN_TARGET, seconds=explain_seconds),
+        explain=partial(pool.run, target=EXPLAIN_TARGET, seconds=explain_seconds),
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
         store=schema_store,
     )
     graphs = Graphs(
-        draw=partial(pool.run, DRAW_TARGET, seconds=explain_seconds),
-        walk=partial(pool.run, WALK_TARGET, seconds=explain_seconds),
+        draw=partial(pool.run, target=DRAW_TARGET, seconds=explain_seconds),
+        walk=partial(pool.run, target=WALK_TARGET, seconds=explain_seconds),
     )
     size, seconds = settings.kept_responses_bytes, settings.kept_responses_seconds
     responses: ResponseStore = (
@@ -248,14 +248,10 @@ def assemble(
     metrics.watch(
         readings(
             backend,
-            constraints,
-            bindings,
+            service,
             responses if isinstance(responses, MemoryResponses) else None,
-            worker,
-            admission,
             pool,
             programs,
-            images,
             bounds,
         )
     )
@@ -276,16 +272,18 @@ def assemble(
                 if opened is not None:
                     closing.push_async_callback(opened.close)
             if programs is not None:
-                closing.push_async_callback(programs.close)
-            for part in (pool, *intakes, constraints, bindings, validation, schemas, graphs):
-                closing.push_async_callback(part.close)
+                closing.push_async_callback(programs.tasks.close)
+            for workers in (pool, *intakes):
+                closing.push_async_callback(workers.close)
+            for part in (constraints, bindings, validation, schemas, graphs):
+                closing.push_async_callback(part.tasks.close)
             for process in () if intakes else spawned[1]:
                 await end(process)
             with progress.stage("starting the compile workers"):
                 await pool.start()
             for intake in intakes:
                 with progress.stage("starting the image workers"):
-                    await intake.start()
+                    await intake.pool.start()
             if preloads:
                 with progress.stage("compiling the preloaded types", len(preloads)) as stage:
                     for number, (name, spec) in enumerate(preloads.items()):
@@ -297,9 +295,9 @@ def assemble(
             worker.start()
             backend.watch(worker.lose)
             closing.push_async_callback(worker.stop)
-            for part in () if usage is None or runner is None else (usage, runner):
-                part.start()
-                closing.push_async_callback(part.close)
+            for loop in () if usage is None or runner is None else (usage, runner):
+                loop.start()
+                closing.push_async_callback(loop.close)
             yield
 
     api = Api(
@@ -372,9 +370,9 @@ def _image_intake(
         settings.reading_limits(),
         workers=settings.image_workers,
         limits=settings.image_limits(),
-        trouble=READING,
+        errors=IMAGE_ERRORS,
         warm_up=ImageJob(_WHITE, "low", max_tokens),
-        kills_for_nobody=False,
+        kill_on_cancel=False,
         spawned=spawned,
         read=pickle.loads,  # arrays unpickle fast: no pauses, nothing to freeze
     )
@@ -384,7 +382,7 @@ def _image_intake(
         fetcher = Fetcher(frozenset(settings.allowed_image_hosts), limits)
     return ImageIntake(
         pool,
-        metrics,
+        metrics.observe_image,
         backend.vision,
         ImageEncoder(backend.vision_encoder, settings.image_cache_bytes),
         max_tokens=max_tokens,

@@ -10,12 +10,10 @@ from pathlib import Path
 from app.server.backend import Backend
 from app.server.settings import Settings
 from app.serving.admission import Admission
-from app.serving.compiling.bindings import Bindings
-from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.schema_store import StoredPrograms
 from app.serving.images.intake import ImageIntake
 from app.serving.kept_responses import MemoryResponses
-from app.serving.worker import EngineWorker
+from app.serving.service import GenerationService
 from app.serving.workers.pool import WorkerPool
 from app.telemetry.metrics import Reading
 
@@ -41,17 +39,14 @@ def memory_bounds(settings: Settings, backend: Backend) -> dict[str, int]:
 
 def readings(
     backend: Backend,
-    cache: ConstraintCache,
-    bindings: Bindings,
+    service: GenerationService,
     responses: MemoryResponses | None,
-    worker: EngineWorker,
-    admission: Admission,
     pool: WorkerPool,
     programs: StoredPrograms | None,
-    images: ImageIntake | None,
     bounds: Mapping[str, int],
 ) -> list[Reading]:
-    engine = backend.engine
+    engine, worker, admission = backend.engine, service.worker, service.admission
+    cache, bindings = service.constraints, service.bindings
     return [
         Reading("num_requests_running", "Answers being generated (they hold cache blocks).",
                 lambda: engine.num_running),
@@ -100,7 +95,7 @@ def readings(
         Reading("kernel_compilations_total",
                 "GPU kernels compiled while serving, with all requests waiting. Should be 0.",
                 backend.kernel_compilations),
-        *_of_images(admission, images),
+        *_of_images(admission, service.images),
         *[
             Reading("model_weight_bytes", "Memory of the model's weights, by data type.",
                     partial(float, size), {"dtype": dtype})
@@ -131,14 +126,14 @@ def _of_images(admission: Admission, images: ImageIntake | None) -> list[Reading
                 lambda: encoder.seconds),
         Reading("image_cache_bytes",
                 "Memory of the cached features of recent images.",
-                lambda: encoder.kept_bytes),
+                lambda: encoder.kept.nbytes),
         Reading("num_requests_awaiting_vision",
                 "Answers waiting for the vision encoder, before they wait for cache blocks.",
                 lambda: encoder.num_waiting),
         Reading("image_bytes", "Memory of the images of current requests, encoded and decoded.",
                 lambda: admission.images.used),
         Reading("kept_image_bytes", "Memory of decoded images kept from earlier requests.",
-                lambda: images.kept_bytes),
+                lambda: images.kept.nbytes),
         Reading("image_worker_restarts_total", "Image workers that were restarted.",
-                lambda: images.restarts),
+                lambda: images.pool.restarts),
     ]  # fmt: skip

@@ -25,7 +25,7 @@ from app.server.settings import Settings
 from app.serving.workers.pool import end
 from app.telemetry.logs import configure_logging
 from app.telemetry.metrics import Metrics
-from app.terminal.screen import Screen, Served, greeting, open_screen
+from app.terminal.screen import Screen, greeting, open_screen
 
 FLUSH_SECONDS = 5
 """Time for clients to read generated answers at exit."""
@@ -64,8 +64,8 @@ def serve(
     has_keys = bool(settings.api_keys or settings.api_keys_file)
 
     def announce(url: str) -> None:
-        served = Served(settings.served_model, url, page=settings.page, keys=has_keys)
-        print(greeting(served, sys.stdout), flush=True)
+        model, page = settings.served_model, settings.page
+        print(greeting(model, url, sys.stdout, page=page, keys=has_keys), flush=True)
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         spawned = runner.run(spawn_workers(settings))

@@ -341,7 +341,7 @@ class Settings(BaseSettings):
 
     @field_validator("model")
     @classmethod
-    def _is_a_place(cls, model: str) -> str:
+    def _model_path(cls, model: str) -> str:
         return str(MODELS.get(model, model))
 
     @field_validator(
@@ -359,14 +359,14 @@ class Settings(BaseSettings):
 
     @field_validator("api_keys")
     @classmethod
-    def _has_keys(cls, keys: tuple[SecretStr, ...] | None) -> tuple[SecretStr, ...] | None:
+    def _check_api_keys(cls, keys: tuple[SecretStr, ...] | None) -> tuple[SecretStr, ...] | None:
         if keys == ():  # a secret that was not filled in would leave the server open
             raise ValueError("it is set but contains no key; unset it to serve without API keys")
         return keys
 
     @field_validator("adapters")
     @classmethod
-    def _are_named(cls, adapters: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_adapters(cls, adapters: tuple[str, ...]) -> tuple[str, ...]:
         names = [each.partition("=")[0] for each in adapters]
         for each, name in zip(adapters, names, strict=True):
             if not re.fullmatch(NAME, name) or not each.partition("=")[2]:
@@ -377,28 +377,28 @@ class Settings(BaseSettings):
 
     @field_validator("max_adapters")
     @classmethod
-    def _have_room_for_all(cls, most: int | None, settings: ValidationInfo) -> int | None:
+    def _check_max_adapters(cls, most: int | None, settings: ValidationInfo) -> int | None:
         if most is not None and most < len(settings.data.get("adapters", ())):
             raise ValueError(f"{most} is less than the number of adapters")
         return most
 
     @field_validator("store")
     @classmethod
-    def _has_data(cls, store: SecretStr | None, settings: ValidationInfo) -> SecretStr | None:
+    def _check_store(cls, store: SecretStr | None, settings: ValidationInfo) -> SecretStr | None:
         if store is not None and settings.data.get("data") is None:
             raise ValueError("it cannot hold files; set data for the files")
         return store
 
     @field_validator("max_bodies_bytes")
     @classmethod
-    def _have_room_for_one(cls, size: int, settings: ValidationInfo) -> int:
+    def _check_max_bodies_bytes(cls, size: int, settings: ValidationInfo) -> int:
         if size < settings.data.get("max_body_bytes", 0):
             raise ValueError(f"{size} is less than max_body_bytes, the limit of one body")
         return size
 
     @field_validator("cors_origins")
     @classmethod
-    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_cors_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         for origin in origins:
             # A browser sends scheme, host and port alone: anything else would never match.
             if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
@@ -407,7 +407,7 @@ class Settings(BaseSettings):
 
     @field_validator("allowed_image_hosts")
     @classmethod
-    def _are_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_image_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         for host in hosts:
             if not is_host_pattern(host):
                 raise ValueError(

@@ -81,8 +81,7 @@ class Adapters:
 
         Raises ``UnknownModel`` where it has been unloaded since it was found.
         """
-        if self._loaded.get(adapter.name) != adapter:
-            raise UnknownModel(f"the adapter {adapter.name!r} was just unloaded", param="model")
+        self._check_loaded(adapter)
         self._answers[adapter] = self._answers.get(adapter, 0) + 1
         ticket.on_leave(functools.partial(self._release, adapter))
 
@@ -120,15 +119,21 @@ class Adapters:
     async def unload(self, adapter: Adapter) -> None:
         """Take an adapter out of the list, and wait until its last answer has ended.
 
-        Raises ``InvalidRequest`` if requests may not load adapters. If the wait is cancelled, the
-        slot still becomes free after the last answer.
+        Raises ``InvalidRequest`` if requests may not load adapters, and ``UnknownModel`` where it
+        has been unloaded since it was found. If the wait is cancelled, the slot still becomes free
+        after the last answer.
         """
         if self._folder is None:
             raise _not_allowed()
+        self._check_loaded(adapter)
         del self._loaded[adapter.name]
         if adapter in self._answers:
             ended = self._leaving[adapter] = asyncio.get_running_loop().create_future()
             await asyncio.shield(ended)
+
+    def _check_loaded(self, adapter: Adapter) -> None:
+        if self._loaded.get(adapter.name) != adapter:
+            raise UnknownModel(f"the adapter {adapter.name!r} was just unloaded", param="model")
 
     def _allowed(self, place: str) -> Path:
         """The resolved folder, if it lies inside the one for adapters."""

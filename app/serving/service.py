@@ -183,7 +183,7 @@ class GenerationService:
                             start = await self._start(constraint, plan.given.encode())
                 if plan.images is not None and plan.images.images:
                     assert self.images is not None
-                    images = await self.images.encoder.encode(plan.images, ticket)
+                    images = await self.images.encoder.encode(plan.images, ticket, scope)
                     plans[at] = plan = replace(plan, images=images)
                 asked = options.spans or (options.confidence and quotable.documents)
                 texts.append(quotable if asked else None)

@@ -11,6 +11,7 @@ from typing import Any
 
 from app.core.errors import LeapjsonError
 from app.core.events import RequestStats
+from app.serving.tasks import Tasks
 from app.store.rows import COUNTS
 from app.store.store import Store
 
@@ -26,7 +27,8 @@ class UsageByKey:
         self._counts: dict[tuple[str, str], Counter[str]] = {}
         """Counts since the last write, by owner and UTC day."""
         self._writing = asyncio.Lock()
-        self._loop: asyncio.Task[None] | None = None
+        self._writes = Tasks()
+        self._timer = Tasks()
 
     def start(self) -> None:
         async def flush_often() -> None:
@@ -35,12 +37,10 @@ class UsageByKey:
                 with contextlib.suppress(LeapjsonError):  # they stay for the next time
                     await self._flush()
 
-        self._loop = asyncio.create_task(flush_often())
+        self._timer.start(flush_often())
 
     async def close(self) -> None:
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
+        await self._timer.close()
         with contextlib.suppress(LeapjsonError):
             await self._flush()
 
@@ -57,6 +57,10 @@ class UsageByKey:
         return await self._store.run(self._store.state.find_usage, owner, first, last)
 
     async def _flush(self) -> None:
+        # Shielded: a write goes on in its thread, so a cancelled one would be repeated.
+        await asyncio.shield(self._writes.start(self._write()))
+
+    async def _write(self) -> None:
         async with self._writing:
             counts, self._counts = self._counts, {}
             if not counts:
@@ -67,7 +71,7 @@ class UsageByKey:
             ]
             try:
                 await self._store.run(self._store.state.add_usage, rows)
-            except BaseException:
+            except Exception:
                 for key, each in counts.items():
                     self._counts.setdefault(key, Counter()).update(each)
                 raise

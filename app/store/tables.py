@@ -193,17 +193,17 @@ class State:
             return _complete(connection, file)
 
     def find_file(self, owner: str, file_id: str) -> Mapping[str, Any] | None:
-        where = (files.c.id == file_id) & (files.c.owner == owner) & self._is_there()
+        where = (files.c.id == file_id) & (files.c.owner == owner) & self._is_visible()
         return next(iter(self._rows(sa.select(files).where(where))), None)
 
     def list_files(
         self, owner: str, purpose: str | None, after: str | None, limit: int, order: str
     ) -> Sequence[Mapping[str, Any]]:
-        query = sa.select(files).where(files.c.owner == owner, self._is_there())
+        query = sa.select(files).where(files.c.owner == owner, self._is_visible())
         query = query if purpose is None else query.where(files.c.purpose == purpose)
         return self._rows(_paged(query, files.c.id, after, limit, order))
 
-    def _is_there(self) -> Any:
+    def _is_visible(self) -> Any:
         return files.c.ready & (files.c.expires_at > self._now())
 
     def delete_file(self, owner: str, file_id: str) -> str | None:

@@ -99,51 +99,32 @@ _EVERYWHERE = {"http://0.0.0.0:": "http://127.0.0.1:", "http://[::]:": "http://[
 """Addresses to listen on, and those to connect to on this machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The served model and its URL."""
+def greeting(model: str, url: str, stream: TextIO, *, page: bool, keys: bool) -> str:
+    """A few lines where ``stream`` is a terminal, else one.
 
-    model: str
-    url: str
-    page: bool
-    """The page is served."""
-    keys: bool
-    """Requests need a key."""
-
-    @property
-    def address(self) -> str:
-        """The URL for programs on this machine."""
-        for anywhere, here in _EVERYWHERE.items():
-            if self.url.startswith(anywhere):
-                return here + self.url.removeprefix(anywhere)
-        return self.url
-
-    @property
-    def command(self) -> str:
-        """A request to try in a shell."""
-        messages = [{"role": "user", "content": "Hello"}]
-        body = json.dumps({"model": self.model, "messages": messages}, ensure_ascii=False)
-        key = " -H 'authorization: Bearer YOUR-KEY'" if self.keys else ""
-        return (
-            f"curl {self.address}/v1/chat/completions{key} -H 'content-type: application/json' "
-            f"-d {shlex.quote(body)}"
-        )
-
-
-def greeting(served: Served, stream: TextIO) -> str:
-    """A few lines where ``stream`` is a terminal, else one."""
+    ``page``: whether the page is served; ``keys``: whether requests need a key.
+    """
+    address = url  # for programs on this machine
+    for anywhere, here in _EVERYWHERE.items():
+        if url.startswith(anywhere):
+            address = here + url.removeprefix(anywhere)
+    messages = [{"role": "user", "content": "Hello"}]
+    body = json.dumps({"model": model, "messages": messages}, ensure_ascii=False)
+    key = " -H 'authorization: Bearer YOUR-KEY'" if keys else ""
+    command = (
+        f"curl {address}/v1/chat/completions{key} -H 'content-type: application/json' "
+        f"-d {shlex.quote(body)}"
+    )
     if not is_watched(stream):
-        page = f", try it in a browser at {served.address}/" if served.page else ""
-        return (
-            f"Leapjson serves {served.model} at {served.address}/v1{page} - try: {served.command}"
-        )
+        browser = f", try it in a browser at {address}/" if page else ""
+        return f"Leapjson serves {model} at {address}/v1{browser} - try: {command}"
     paint = paint_for(stream)
-    rows = [("page", f"{served.address}/")] if served.page else []
-    rows += [("API", f"{served.address}/v1"), ("try", served.command)]
+    rows = [("page", f"{address}/")] if page else []
+    rows += [("API", f"{address}/v1"), ("try", command)]
     return "\n".join(
         [
             "",
-            f"Leapjson serves {paint(served.model, 'bold')}",
+            f"Leapjson serves {paint(model, 'bold')}",
             *(f"  {paint(f'{name:<4}', 'dim')}  {paint(text, 'cyan')}" for name, text in rows),
             paint("Press Ctrl-C to stop.", "dim"),
             "",

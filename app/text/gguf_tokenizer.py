@@ -31,19 +31,19 @@ _NEVER_STRIP = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 def gguf_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a GGUF file. Raises ``UnsupportedModel`` for unknown kinds."""
     file = open_gguf(path)
-    told: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         key.removeprefix("tokenizer.ggml."): value
         for key, value in file.metadata.items()
         if key.startswith("tokenizer.ggml.")
     }
-    model = told.get("model")
+    model = metadata.get("model")
     try:
         if model in ("gpt2", "gemma4"):
-            kind = _pre_tokenizer(path, "gemma4" if model == "gemma4" else told.get("pre"))
+            kind = _pre_tokenizer(path, "gemma4" if model == "gemma4" else metadata.get("pre"))
             build = _byte_level if kind.bytes else _by_merges
-            backend, begins = build(file.tokens, told.get("merges", []), kind), kind.begins
+            backend, begins = build(file.tokens, metadata.get("merges", []), kind), kind.begins
         elif model == "llama":
-            backend, begins = _by_scores(file, told), True
+            backend, begins = _by_scores(file, metadata), True
         else:
             raise UnsupportedModel(f"{path} has an unsupported kind of tokenizer: {model}")
         _add_tokens(backend, file)
@@ -57,14 +57,14 @@ def gguf_tokenizer(path: str) -> PreTrainedTokenizerBase:
         )
     special = {}
     for name, key in _SPECIAL.items():
-        number = told.get(f"{key}_token_id")
+        number = metadata.get(f"{key}_token_id")
         special[f"{name}_token"] = None if number is None else file.tokens[number]
     tokenizer: Any = PreTrainedTokenizerFast
     made: PreTrainedTokenizerBase = tokenizer(
         tokenizer_object=_Uncopied(backend),
         chat_template=file.metadata.get("tokenizer.chat_template"),
-        add_bos_token=told.get("add_bos_token", begins) and special["bos_token"] is not None,
-        add_eos_token=told.get("add_eos_token", False),
+        add_bos_token=metadata.get("add_bos_token", begins) and special["bos_token"] is not None,
+        add_eos_token=metadata.get("add_eos_token", False),
         **special,
     )
     return made
@@ -120,14 +120,14 @@ def _by_merges(tokens: list[str], merges: list[str], kind: PreTokenizer) -> Toke
     return tokenizer
 
 
-def _by_scores(file: GgufFile, told: dict[str, Any]) -> Tokenizer:
-    tokens, scores = list(file.tokens), told["scores"]
+def _by_scores(file: GgufFile, metadata: dict[str, Any]) -> Tokenizer:
+    tokens, scores = list(file.tokens), metadata["scores"]
     if file.architecture in _POSITIONS_AS_SCORES:
         # Tokens that are runs of blanks, and no others, are spelled with blanks there.
         tokens = [_BLANK * len(token) if set(token) == {" "} else token for token in tokens]
         scores = range(0, -len(tokens), -1)
-    kinds = told.get("token_type") or [0] * len(tokens)
-    prefix = told.get("add_space_prefix", True)
+    kinds = metadata.get("token_type") or [0] * len(tokens)
+    prefix = metadata.get("add_space_prefix", True)
     tokenizer = _sentence_piece(tokens, _merges(tokens, scores, kinds), prefix=prefix)
     if prefix and "[INST]" in _of_kind(file, CONTROL):
         # Mistral's third version: a blank is put before a text, and not after each special token.

@@ -410,7 +410,7 @@ class Bench:
         finally:
             self.engine.gate.set()
             await self.worker.stop()
-            await self.constraints.close()
+            await self.constraints.tasks.close()
 
     def held(self, answers: int = 1, tenant: str = "") -> Ticket:
         """A ticket of a request with ``answers`` places."""

@@ -72,6 +72,17 @@ async def test_unloading_waits_for_the_last_answer_and_its_slot_stays_taken_unti
     assert not engine.aborted
 
 
+async def test_a_second_unload_leaves_the_adapter_that_has_taken_the_name(folder: Path) -> None:
+    async with bench_of(folder).running() as bench:
+        adapters = adapters_of(bench)
+        first = await adapters.load("a", "first")
+        await adapters.unload(first)
+        second = await adapters.load("a", "second")
+        with pytest.raises(UnknownModel, match="was just unloaded"):
+            await adapters.unload(first)
+        assert adapters.find("a") == second
+
+
 async def test_a_cancelled_unload_still_unloads_the_adapter(folder: Path) -> None:
     engine = FakeEngine()
     async with bench_of(folder, engine, slots=1).running() as bench:

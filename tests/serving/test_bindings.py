@@ -90,12 +90,22 @@ async def test_the_least_recently_used_goes_when_there_are_too_many_bytes() -> N
     await cache.bind(base, passages("b"))
     assert await cache.bind(base, passages("a")) is first
     await cache.bind(base, passages("c"))
-    assert len(cache._entries) == 2
+    assert len(cache._bindings) == 2
     assert cache.nbytes == 220
     assert await cache.bind(base, passages("a")) is first
     assert isinstance(first[0], FakeHoles)
     first[0].nbytes = 1000  # it alone is now larger than the limit
     assert await cache.bind(base, passages("a")) is not first
+
+
+async def test_nothing_else_is_dropped_for_one_that_outgrows_the_whole_cache() -> None:
+    cache, base = bindings(Reader(), max_bytes=250), FakeHoles()
+    kept = await cache.bind(base, passages("a"))
+    grown, _ = await cache.bind(base, passages("b"))
+    assert isinstance(grown, FakeHoles)
+    grown.nbytes = 1000
+    await cache.bind(base, passages("c"))
+    assert await cache.bind(base, passages("a")) is kept
 
 
 async def test_a_text_that_is_too_long_is_refused_with_both_numbers() -> None:

@@ -73,13 +73,13 @@ class Bench:
         return ticket
 
     async def ask(
-        self, *images: PreparedImage, ticket: Ticket | None = None
+        self, *images: PreparedImage, ticket: Ticket | None = None, scope: str = ""
     ) -> asyncio.Task[PromptImages]:
         """Start to encode ``images`` and run until it waits; the ticket holds their pixels."""
         ticket = ticket or self.ticket()
         ticket.hold_images(sum(each.nbytes for each in images))
         prompt = PromptImages([PromptImage(each, ((0, each.num_tokens),)) for each in images])
-        task = asyncio.create_task(self.encoder.encode(prompt, ticket))
+        task = asyncio.create_task(self.encoder.encode(prompt, ticket, scope))
         await idle()
         return task
 
@@ -114,7 +114,17 @@ async def test_recently_encoded_images_are_not_encoded_again() -> None:
             await bench.held.finish()
         assert features(task.result()) == each.digest[:1].decode()
     assert bench.held.names == "abcb", "the least recently used image was evicted"
-    assert (bench.encoder.found, bench.encoder.kept_bytes) == (2, 40)
+    assert (bench.encoder.found, bench.encoder.kept.nbytes) == (2, 40)
+
+
+async def test_an_image_of_another_scope_is_encoded_again() -> None:
+    bench = Bench()
+    for scope in ("one", "two", "one"):
+        task = await bench.ask(A, scope=scope)
+        if not task.done():
+            await bench.held.finish()
+        assert features(task.result()) == "a"
+    assert bench.held.names == "aa", "the time would tell one tenant what another sent"
 
 
 async def test_an_image_that_several_wait_for_is_encoded_once() -> None:

@@ -61,4 +61,4 @@ async def test_a_client_that_leaves_cancels_no_drawing_and_the_next_waits_for_it
     gate.set()
     await second
     assert events == ["a begins", "a ends", "b begins", "b ends"]
-    await graphs.close()
+    await graphs.tasks.close()

@@ -7,15 +7,15 @@ import random
 import numpy as np
 
 from app.core.images import PreparedImage
-from app.serving.images.intake import ImageName, kept_images, name_of
+from app.serving.images.intake import ImageKey, image_key, kept_images
 
 
 def image(size: int) -> PreparedImage:
     return PreparedImage(b"", (), {"pixel_values": np.zeros(size, dtype=np.uint8)})
 
 
-def name(number: int) -> ImageName:
-    return name_of(bytes([number]), "auto", "")
+def name(number: int) -> ImageKey:
+    return image_key(bytes([number]), "auto", "")
 
 
 def test_the_last_used_images_are_kept_within_the_limit() -> None:
@@ -38,10 +38,10 @@ def test_the_last_used_images_are_kept_within_the_limit() -> None:
 
 def test_the_key_of_an_image_has_its_file_detail_and_scope() -> None:
     names = {
-        name_of(data, detail, scope)
+        image_key(data, detail, scope)
         for data in (b"file", "file", b"other", "\ud800")
         for detail in ("auto", "low")
         for scope in ("", "key")
     }
     assert len(names) == 16
-    assert name_of(b"file", "auto", "key") in names
+    assert image_key(b"file", "auto", "key") in names

@@ -131,8 +131,8 @@ async def test_a_registration_has_the_deadline_of_a_request() -> None:
     for bench in (slow_to_compile, slow_to_explain):
         with pytest.raises(DeadlineExceeded, match=r"schema had not been compiled within 0\.01 s"):
             await bench.register(spec(1))
-        await bench.schemas.close()
-        await bench.constraints.close()
+        await bench.schemas.tasks.close()
+        await bench.constraints.tasks.close()
         assert bench.admission.live == 0
 
 
@@ -178,7 +178,7 @@ async def test_the_report_comes_from_a_worker_bounded_in_time_and_size() -> None
     try:
         names = {f"p{number}": {"type": "string", "description": "x"} for number in range(300)}
         wide = {"type": "object", "properties": names, "required": list(names)}
-        data = await pool.run(EXPLAIN, JsonSchema(wide), seconds=60)
+        data = await pool.run(JsonSchema(wide), target=EXPLAIN, seconds=60)
         assert len(data) < 1 << 20
         report = json.loads(data)
         assert report["whole"] is False
@@ -186,7 +186,7 @@ async def test_the_report_comes_from_a_worker_bounded_in_time_and_size() -> None
         assert len(report["keywords"]) == 400
         # The shortest answer in the report is valid.
         small = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-        report = json.loads(await pool.run(EXPLAIN, JsonSchema(small), seconds=60))
+        report = json.loads(await pool.run(JsonSchema(small), target=EXPLAIN, seconds=60))
         jsonschema.validate(json.loads(report["shortest"]), small)
         assert report["whole"] is True
         assert {use["keyword"] for use in report["keywords"]} == {"type", "properties", "required"}
@@ -194,8 +194,8 @@ async def test_the_report_comes_from_a_worker_bounded_in_time_and_size() -> None
         long = JsonSchema({"type": "string", "minLength": 500_000})
         # CompilerStuck on a machine that is too busy for a worker to use up its processor time.
         with pytest.raises((ConstraintTooComplex, CompilerStuck)):
-            await pool.run(EXPLAIN, long, seconds=0.5)
-        assert json.loads(await pool.run(EXPLAIN, JsonSchema(small), seconds=60)) == report
+            await pool.run(long, target=EXPLAIN, seconds=0.5)
+        assert json.loads(await pool.run(JsonSchema(small), target=EXPLAIN, seconds=60)) == report
     finally:
         await pool.close()
 
@@ -212,7 +212,7 @@ async def test_a_client_that_leaves_while_its_schema_is_explained_costs_no_worke
 
     async def explain(spec: JsonSchema, tenant: str) -> bytes:
         began.append(spec)
-        report: bytes = await pool.run(target, spec, tenant, seconds=60)
+        report: bytes = await pool.run(spec, tenant, target=target, seconds=60)
         return report
 
     bench.schemas._explain = explain
@@ -232,7 +232,7 @@ async def test_a_client_that_leaves_while_its_schema_is_explained_costs_no_worke
         assert len(bench.schemas._schemas) == 2
         assert pool.restarts == 0
     finally:
-        await bench.schemas.close()
+        await bench.schemas.tasks.close()
         await pool.close()
 
 
@@ -244,8 +244,8 @@ async def test_a_job_that_does_not_exist_is_our_mistake_and_costs_no_worker() ->
     await pool.start()
     try:
         with pytest.raises(LeapjsonError, match="internal error"):
-            await pool.run("tests.serving.compile_targets:missing", spec(1), seconds=60)
+            await pool.run(spec(1), target="tests.serving.compile_targets:missing", seconds=60)
         with pytest.raises(LeapjsonError):
-            await pool.work(spec(1))  # a kind that this compiler does not take
+            await pool.run(spec(1))  # a kind that this compiler does not take
     finally:
         await pool.close()

@@ -73,7 +73,7 @@ async def test_a_program_is_compiled_by_one_replica_alone(store: Store, pool: Wo
     await first.compile(SPEC, "key 1", ServiceTier.DEFAULT)
     assert first.loaded == 1
     for each in (first, second):
-        await each.close()
+        await each.tasks.close()
 
 
 async def test_programs_of_other_versions_and_invalid_ones_are_compiled_again(
@@ -105,7 +105,7 @@ async def test_a_store_that_is_away_costs_no_request(
     assert isinstance(await without.compile(SPEC, "", ServiceTier.DEFAULT), Program)
     with pytest.raises(InvalidSchema):
         await without.compile(JsonSchema({"type": 7}), "", ServiceTier.DEFAULT)
-    await without.close()
+    await without.tasks.close()
 
 
 @pytest.mark.parametrize("spec", [SPEC, Regex("a+"), Choice(("a", "b"))], ids=lambda s: s.kind)

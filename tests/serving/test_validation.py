@@ -59,12 +59,12 @@ async def test_a_late_check_leaves_warnings_unknown_and_few_checks_wait() -> Non
         assert each.warnings[0].satisfied is None
     assert asked == 2
     gate.set()
-    await until(lambda: not validation._running)
+    await until(lambda: not validation.tasks)
     validation._seconds = 60
     late = answers('"a"')
     await validation.complete(late, "")
     assert late.warnings[0].satisfied is False
-    await validation.close()
+    await validation.tasks.close()
 
 
 async def test_a_check_that_fails_leaves_it_unknown() -> None:

@@ -62,12 +62,12 @@ async def impatient_pool() -> AsyncIterator[WorkerPool]:
 
 
 async def compiled(pool: WorkerPool, pattern: str) -> Any:
-    return await pool.work(Regex(pattern))
+    return await pool.run(Regex(pattern))
 
 
 async def patiently(pool: WorkerPool, pattern: str) -> Any:
     """Run a small job in a pool with a short limit, which it could exceed on a busy machine."""
-    return await pool.run(TARGET, Regex(pattern), seconds=LIMITS.seconds)
+    return await pool.run(Regex(pattern), target=TARGET, seconds=LIMITS.seconds)
 
 
 async def test_a_newcomers_schema_goes_before_the_rest_of_anothers_many() -> None:
@@ -75,7 +75,7 @@ async def test_a_newcomers_schema_goes_before_the_rest_of_anothers_many() -> Non
         ended: list[str] = []
 
         async def compile(tenant: str, pattern: str) -> None:
-            await pool.work(Regex(pattern), tenant)
+            await pool.run(Regex(pattern), tenant)
             ended.append(tenant)
 
         many = [asyncio.create_task(compile("many", f"{number}")) for number in range(5)]
@@ -239,7 +239,7 @@ async def test_a_worker_that_cannot_start_again_is_no_fault_of_the_schema(
         python.chmod(0o700)
     observer = RecordingObserver()
     async with started(LIMITS, workers=1) as pool:
-        cache: Any = ConstraintCache(pool.work, max_bytes=1, observer=observer, clock=lambda: 0)
+        cache: Any = ConstraintCache(pool.run, max_bytes=1, observer=observer, clock=lambda: 0)
         process = (await compiled(pool, "a"))[2]
         with monkeypatch.context() as broken:
             broken.setattr(sys, "executable", str(python))
@@ -263,15 +263,15 @@ async def test_a_worker_that_cannot_start_fails_the_start(monkeypatch: pytest.Mo
 async def test_one_tenant_leaves_a_worker_to_the_others() -> None:
     async with started(LIMITS, workers=2, tenant_share=0.9) as pool:
         tiers = ServiceTier.BATCH, ServiceTier.BATCH, ServiceTier.DEFAULT
-        stuck = [asyncio.create_task(pool.work(Regex("stop"), "many", tier)) for tier in tiers]
+        stuck = [asyncio.create_task(pool.run(Regex("stop"), "many", tier)) for tier in tiers]
         await asyncio.sleep(0)
         for _ in range(3):  # without waiting for the hanging jobs
-            assert (await pool.work(Regex("a"), "one"))[0] == "compiled"
+            assert (await pool.run(Regex("a"), "one"))[0] == "compiled"
         assert not any(task.done() for task in stuck)
         for task in stuck:
             task.cancel()
         await asyncio.gather(*stuck, return_exceptions=True)
-        assert (await pool.work(Regex("a"), "many"))[0] == "compiled"
+        assert (await pool.run(Regex("a"), "many"))[0] == "compiled"
 
 
 async def test_schemas_of_a_higher_tier_are_compiled_first() -> None:
@@ -279,7 +279,7 @@ async def test_schemas_of_a_higher_tier_are_compiled_first() -> None:
         ended: list[ServiceTier] = []
 
         async def compile(tier: ServiceTier, pattern: str) -> None:
-            await pool.work(Regex(pattern), "", tier)
+            await pool.run(Regex(pattern), "", tier)
             ended.append(tier)
 
         lines = [asyncio.create_task(compile(ServiceTier.BATCH, f"{n}")) for n in range(5)]

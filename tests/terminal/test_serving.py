@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.terminal.screen import Served, greeting
+from app.terminal.screen import greeting
 from tests.terminal.terminals import ROOT, Terminal, terminal
 
 SERVED = "tests.terminal.served"
@@ -122,8 +122,8 @@ def test_a_dumb_terminal_gets_lines() -> None:
 
 def test_the_greeting_has_the_addresses_and_a_command_that_a_shell_takes() -> None:
     name = 'it\'s "quoted"'
-    served = Served(name, "http://0.0.0.0:8000", page=True, keys=True)
-    line = greeting(served, sys.__stdin__ or sys.stdin)
+    stream = sys.__stdin__ or sys.stdin
+    line = greeting(name, "http://0.0.0.0:8000", stream, page=True, keys=True)
     assert "\n" not in line
     assert " http://127.0.0.1:8000/ " in line
     command = line.partition(" - try: ")[2]
@@ -136,6 +136,4 @@ def test_the_greeting_has_the_addresses_and_a_command_that_a_shell_takes() -> No
     assert spoken[0] == "http://127.0.0.1:8000/v1/chat/completions"
     assert "authorization: Bearer YOUR-KEY" in spoken
     assert json.loads(spoken[-1])["model"] == name
-    assert "page" not in greeting(
-        Served("m", "http://127.0.0.1:1", page=False, keys=False), sys.stdin
-    )
+    assert "page" not in greeting("m", "http://127.0.0.1:1", sys.stdin, page=False, keys=False)

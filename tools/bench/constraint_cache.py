@@ -78,7 +78,7 @@ async def fill(arguments: argparse.Namespace) -> None:
     await pool.start()
 
     async def compile(spec: ConstraintSpec, tenant: str, tier: ServiceTier) -> Constraint:
-        return compiler.link(await pool.work(spec, tenant, tier))
+        return compiler.link(await pool.run(spec, tenant, tier))
 
     cache = ConstraintCache(
         compile,
@@ -114,7 +114,7 @@ async def fill(arguments: argparse.Namespace) -> None:
             )
             print(table_row(row), flush=True)
     print(f"\nmost resident: {most:.0f} MiB; {dict(results)}")
-    await cache.close()
+    await cache.tasks.close()
     await pool.close()
 
 

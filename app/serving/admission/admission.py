@@ -138,15 +138,8 @@ class Ticket:
         Raises ``QueueFull`` where the bodies that are being read leave no room for it. Only bytes
         that have come take room: a client that holds others' room has sent as many.
         """
-        bodies = self._admission.bodies
-        if bodies.missing(self.tenant, size) > 0:
-            self._admission.refuse(
-                f"the request bodies being read have {bodies.used} bytes and the limit is "
-                f"{bodies.alone}; retry later",
-                BODY_RETRY,
-                "bodies_full",
-            )
-        bodies.take(self.tenant, size)
+        what = "the request bodies being read have"
+        self._hold(self._admission.bodies, size, what, BODY_RETRY, "bodies_full")
         self.body_bytes += size
 
     def _forget_body(self) -> None:
@@ -172,15 +165,18 @@ class Ticket:
                 "send fewer or smaller ones",
                 role="prompt",
             )
-        if images.missing(self.tenant, size) > 0:
-            self._admission.refuse(
-                f"the images of current requests take {images.used} bytes and the limit is "
-                f"{images.alone}; retry later",
-                IMAGE_RETRY,
-                "images_full",
-            )
-        images.take(self.tenant, size)
+        what = "the images of current requests take"
+        self._hold(images, size, what, IMAGE_RETRY, "images_full")
         self.image_bytes += size
+
+    def _hold(self, quota: TenantQuota, size: int, what: str, retry: float, code: Overload) -> None:
+        if quota.missing(self.tenant, size) > 0:
+            self._admission.refuse(
+                f"{what} {quota.used} bytes and the limit is {quota.alone}; retry later",
+                retry,
+                code,
+            )
+        quota.take(self.tenant, size)
 
     def release_images(self, size: int) -> None:
         """Give back ``size`` bytes of images; no effect after ``leave``."""
@@ -198,7 +194,12 @@ class Ticket:
         assert not self.left, "it has left"
         if self.tier != ServiceTier.BATCH:
             self.tier = min(asked, self.highest)
-        self._admission.take(self, answers)
+        self._admission.check(self, answers)
+        queue = self._admission.queue_of(self)
+        self.answers = answers
+        queue.places.take(self.tenant, answers)
+        queue.waiting[self.tenant] = queue.waiting.get(self.tenant, 0) + answers
+        self._admission.note(queue)
 
     def claim(self, tokens: int, within: float) -> None:
         """Claim room for the tokens of the answers and their prompts. Called once.
@@ -251,8 +252,11 @@ class Ticket:
         if self.answers:
             left_tokens = self.waiting_tokens
             self._no_longer_wait(self.answers - self.started, left_tokens)
+            queue = self._admission.queue_of(self)
             # Only answers that ran count for the rate.
-            self._admission.left(self, self.tokens - left_tokens)
+            queue.rate.count(self.started, self.tokens - left_tokens)
+            queue.places.give(self.tenant, self.answers)
+            self._admission.note(queue)
         for release in self._releases:
             release()
 
@@ -390,24 +394,13 @@ class Admission:
                 self._spread_retry(queue, size, missing),
             )
 
-    def take(self, ticket: Ticket, answers: int) -> None:
-        """See ``Ticket.take``."""
-        self.check(ticket, answers)
-        queue = self.queue_of(ticket)
-        ticket.answers = answers
-        queue.places.take(ticket.tenant, answers)
-        queue.waiting[ticket.tenant] = queue.waiting.get(ticket.tenant, 0) + answers
-        self._idle.clear()
-        queue.rate.note(overloaded=queue.places.used > self._running)
-
-    def left(self, ticket: Ticket, tokens: int) -> None:
-        """A ticket gives its places back; those of its answers that ran had ``tokens``."""
-        queue = self.queue_of(ticket)
-        queue.rate.count(ticket.started, tokens)
-        queue.places.give(ticket.tenant, ticket.answers)
+    def note(self, queue: _Queue) -> None:
+        """Note that places of ``queue`` were taken or given back."""
         queue.rate.note(overloaded=queue.places.used > self._running)
         if self.live == 0:
             self._idle.set()
+        else:
+            self._idle.clear()
 
     def expected_wait(self, queue: _Queue, ticket: Ticket) -> float | None:
         """Seconds until the ticket's first answer should start; None where nothing is known.

@@ -87,13 +87,11 @@ class DrainRate:
 
     def seconds_for_answers(self, answers: int) -> float | None:
         """Seconds until that many more have left; None if none has left lately."""
-        self._advance()
-        return self._seconds(answers, sum(left[0] for left in self._left.values()))
+        return self._seconds(answers, 0)
 
     def seconds_for_tokens(self, tokens: float) -> float | None:
         """Seconds until answers with that many tokens have left; None if none has left lately."""
-        self._advance()
-        return self._seconds(tokens, sum(left[1] for left in self._left.values()))
+        return self._seconds(tokens, 1)
 
     def seconds_for(self, answers: int, tokens: float) -> float | None:
         """Seconds until that many answers, with that many tokens in all, have left, or None.
@@ -105,7 +103,9 @@ class DrainRate:
             return None
         return min((each for each in known if each is not None), default=None)
 
-    def _seconds(self, amount: float, left: int) -> float | None:
+    def _seconds(self, amount: float, column: int) -> float | None:
+        self._advance()
+        left = sum([row[column] for row in self._left.values()])
         span = max(min(self._time, self._window), _SHORTEST)
         return amount * span / left if left else None
 

@@ -5,26 +5,15 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
-from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import ConstraintError
 from app.core.events import RequestObserver
+from app.core.growing_lru import GrowingLru
 from app.core.lru import Lru
 from app.core.request import ServiceTier
 from app.serving.tasks import Tasks, in_thread_if_large
-
-_MEASURED = 16
-"""Constraints that are measured again whenever one is added: each takes the event loop 0.1 ms."""
-
-
-@dataclass(slots=True)
-class _Entry:
-    constraint: Constraint
-    nbytes: int
-    """As last measured: a constraint grows while its states are visited."""
 
 
 class ConstraintCache:
@@ -34,10 +23,8 @@ class ConstraintCache:
     waiting client leaves. Failures are remembered too, for ``failure_seconds`` and at most
     ``max_failures`` of them: a schema that takes too long is not tried again for every retry.
 
-    Constraints grow while their states are visited: each is measured when it is inserted and
-    whenever it is asked for, and some of the others in turn with each that is inserted. An evicted
-    one stays alive for the requests that use it. One that has outgrown the whole cache is compiled
-    afresh when it is asked for again.
+    Constraints grow while their states are visited. An evicted one stays alive for the requests
+    that use it. One that has outgrown the whole cache is compiled afresh when it is next asked for.
     """
 
     def __init__(
@@ -51,36 +38,40 @@ class ConstraintCache:
         failure_seconds: float = 300.0,
     ) -> None:
         self._compile = compile
-        self._max_bytes = max_bytes
         self._observer = observer
         self._clock = clock
         self._failure_seconds = failure_seconds
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._constraints = GrowingLru[bytes, Constraint](max_bytes, lambda each: each.nbytes)
         self._failures = Lru[bytes, tuple[ConstraintError, float]](max_failures, lambda failure: 1)
         """Errors of failed compilations, each with its expiry time."""
-        self._to_measure: deque[bytes] = deque()
-        """Keys of entries to measure next; some may have been evicted."""
         self._compiling: dict[bytes, asyncio.Task[Constraint]] = {}
-        self._tasks = Tasks()
-        self.nbytes = 0
+        self.tasks = Tasks()
         self.hits = 0
         self.misses = 0
-        self.evictions = 0
         self.waiting = 0
         """Requests that wait for a compilation."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._constraints)
+
+    @property
+    def nbytes(self) -> int:
+        """As last measured."""
+        return self._constraints.nbytes
+
+    @property
+    def evictions(self) -> int:
+        return self._constraints.evictions
 
     @property
     def num_states(self) -> int:
         """States that the kept constraints have visited. Cost: the constraints."""
-        return sum(entry.constraint.num_states for entry in self._entries.values())
+        return sum(each.num_states for each in self._constraints.values)
 
     @property
     def num_masks(self) -> int:
         """Masks that the kept constraints hold. Cost: the constraints."""
-        return sum(entry.constraint.num_masks for entry in self._entries.values())
+        return sum(each.num_masks for each in self._constraints.values)
 
     async def get(
         self,
@@ -100,15 +91,9 @@ class ConstraintCache:
             return hashlib.blake2b(spec.cache_key().encode(), digest_size=16).digest()
 
         key = await in_thread_if_large(size, tenant, digest)
-        entry = self._entries.get(key)
-        if entry is not None:
-            self._measure(entry)
-            if not self._outgrown(entry):
-                self.hits += 1
-                self._entries.move_to_end(key)
-                self._evict(keep=key)
-                return entry.constraint
-            self._drop(key)
+        if (constraint := self._constraints.get(key)) is not None:
+            self.hits += 1
+            return constraint
         known, expires = self._failures.get(key) or (None, 0.0)
         if known is not None and self._clock() < expires:
             self.hits += 1
@@ -117,7 +102,7 @@ class ConstraintCache:
         if task is None:
             self.misses += 1
             work = self._compile_and_store(key, spec, tenant, tier)
-            task = self._tasks.start(work, lambda: self._compiling.pop(key))
+            task = self.tasks.start(work, lambda: self._compiling.pop(key))
             self._compiling[key] = task
         else:
             self.hits += 1
@@ -128,10 +113,6 @@ class ConstraintCache:
             raise _fresh(error) from None
         finally:
             self.waiting -= 1
-
-    async def close(self) -> None:
-        """Cancel the compilations that still run."""
-        await self._tasks.close()
 
     async def _compile_and_store(
         self, key: bytes, spec: ConstraintSpec, tenant: str, tier: ServiceTier
@@ -147,41 +128,8 @@ class ConstraintCache:
             self._observer.observe_compile(spec.kind, "error", self._clock() - started)
             raise
         self._observer.observe_compile(spec.kind, "ok", self._clock() - started)
-        entry = _Entry(constraint, 0)
-        self._entries[key] = entry
-        self._measure(entry)
-        for _ in range(min(_MEASURED, len(self._entries))):
-            if not self._to_measure:
-                self._to_measure.extend(self._entries)
-            if (other := self._entries.get(self._to_measure.popleft())) is not None:
-                self._measure(other)
-        self._evict(keep=key)
+        self._constraints.add(key, constraint)
         return constraint
-
-    def _measure(self, entry: _Entry) -> None:
-        now = entry.constraint.nbytes
-        self.nbytes += now - entry.nbytes
-        entry.nbytes = now
-
-    def _evict(self, *, keep: bytes) -> None:
-        """Drop entries until the bound holds; ``keep`` stays in any case.
-
-        Those that are over the bound by themselves go first, or all the others would go for them;
-        then the least recently used.
-        """
-        if self.nbytes <= self._max_bytes:
-            return
-        outgrown = [key for key, entry in self._entries.items() if self._outgrown(entry)]
-        for key in [*outgrown, *self._entries]:
-            if self.nbytes > self._max_bytes and key != keep and key in self._entries:
-                self._drop(key)
-
-    def _outgrown(self, entry: _Entry) -> bool:
-        return entry.nbytes > self._max_bytes
-
-    def _drop(self, key: bytes) -> None:
-        self.nbytes -= self._entries.pop(key).nbytes
-        self.evictions += 1
 
 
 def _fresh(error: ConstraintError) -> ConstraintError:

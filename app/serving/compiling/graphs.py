@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from app.core.errors import ConstraintTooComplex
 from app.core.graphs import GraphOptions, GraphSpec, WalkSpec
@@ -14,9 +16,9 @@ from app.serving.compiling.schema_registry import RegisteredSchema
 from app.serving.tasks import Tasks
 from app.serving.workers.fair_pool import FairPool
 
-Draw = Callable[[GraphSpec, str], Awaitable[bytes]]
+Draw = Callable[[GraphSpec, str], Coroutine[Any, Any, bytes]]
 """From a graph and the tenant that asks to its picture as JSON; raises ``ConstraintError``."""
-Walk = Callable[[WalkSpec, str], Awaitable[bytes]]
+Walk = Callable[[WalkSpec, str], Coroutine[Any, Any, bytes]]
 """The same for a walk; raises ``RequestError``."""
 
 _Key = tuple[str, GraphOptions]
@@ -25,7 +27,7 @@ _Key = tuple[str, GraphOptions]
 class Graphs:
     """Draws the graphs of schemas and walks over them. Event loop's thread only.
 
-    Pictures are kept by last use, up to ``max_bytes``. One thing is done at a time, so that the
+    Pictures are kept by last use, up to ``max_bytes``. One job runs at a time, so that the
     other compile workers are left to the schemas of answers; tenants take turns.
     """
 
@@ -35,7 +37,7 @@ class Graphs:
         self._pictures: Lru[_Key, bytes] = Lru(max_bytes, len)
         self._turns: FairPool[None] = FairPool()
         self._turns.release(None)
-        self._running = Tasks()
+        self.tasks = Tasks()
 
     async def picture(
         self, registered: RegisteredSchema, options: GraphOptions, ticket: Ticket
@@ -51,7 +53,7 @@ class Graphs:
         asked = GraphSpec(registered.spec, options)
         async with ticket.deadline().holds("the graph had not been drawn"):
             try:
-                picture = await self._in_turn(lambda: self._draw(asked, ticket.tenant), ticket)
+                picture = await self._in_turn(partial(self._draw, asked, ticket.tenant), ticket)
             except ConstraintTooComplex as error:
                 # The schema can be used: the reason why there is no picture stands in its place.
                 problem = {"error": {"message": str(error), "code": error.code}}
@@ -73,22 +75,18 @@ class Graphs:
         """
         asked = WalkSpec(GraphSpec(registered.spec, options), text, state)
         async with ticket.deadline().holds("the text had not been checked"):
-            return await self._in_turn(lambda: self._walk(asked, ticket.tenant), ticket)
+            return await self._in_turn(partial(self._walk, asked, ticket.tenant), ticket)
 
-    async def close(self) -> None:
-        """Cancel what still runs."""
-        await self._running.close()
-
-    async def _in_turn(self, work: Callable[[], Awaitable[bytes]], ticket: Ticket) -> bytes:
+    async def _in_turn(
+        self, work: Callable[[], Coroutine[Any, Any, bytes]], ticket: Ticket
+    ) -> bytes:
         await self._turns.acquire(ticket.tenant)
-        # Shielded: a cancelled job costs a worker that all share.
-        charged = self._charged(work, ticket.tenant)
-        return await asyncio.shield(self._running.start(charged, lambda: self._turns.release(None)))
-
-    async def _charged(self, work: Callable[[], Awaitable[bytes]], tenant: str) -> bytes:
         clock = asyncio.get_running_loop().time
         started = clock()
-        try:
-            return await work()
-        finally:
-            self._turns.charge(tenant, clock() - started)
+
+        def end() -> None:
+            self._turns.charge(ticket.tenant, clock() - started)
+            self._turns.release(None)
+
+        # Shielded: a cancelled job costs a worker that all share.
+        return await asyncio.shield(self.tasks.start(work(), end))

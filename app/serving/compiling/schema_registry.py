@@ -83,7 +83,7 @@ class SchemaRegistry:
         """Held while ``_schemas`` changes, always briefly."""
         # One at a time: the other compile workers are for the schemas of answers.
         self._explaining = asyncio.Semaphore(1)
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self._store = store
 
     async def register(
@@ -110,7 +110,7 @@ class SchemaRegistry:
             # Shielded: a cancelled job costs a worker that all share, and its restart costs more
             # than the job. There is no more than one, so that nobody gains by leaving.
             work = self._explained(key, spec, name, ticket.tenant)
-            return await asyncio.shield(self._tasks.start(work, self._explaining.release))
+            return await asyncio.shield(self.tasks.start(work, self._explaining.release))
 
     def find(self, schema_id: str) -> RegisteredSchema:
         """Raises ``UnknownSchema``. Counts as a use. Any thread may call it."""
@@ -159,10 +159,6 @@ class SchemaRegistry:
         if registered.id != schema_id:
             raise ValueError(f"its content has the id {registered.id}")
         return registered
-
-    async def close(self) -> None:
-        """Cancel the explanation that still runs."""
-        await self._tasks.close()
 
     async def _explained(
         self, key: bytes, spec: ConstraintSpec, name: str | None, tenant: str

@@ -62,7 +62,7 @@ class StoredPrograms:
         self._store = store
         self._pool = pool
         self._identity = identity
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self.loaded = 0
         """Programs that were read from the store."""
 
@@ -72,14 +72,11 @@ class StoredPrograms:
         program_id = "program_" + hashlib.blake2b(text.encode(), digest_size=24).hexdigest()
         if (found := await self._store.find(program_id)) is not None:
             try:
-                program = await self._pool.run(LOAD_TARGET, found, tenant, tier)
+                program = await self._pool.run(found, tenant, tier, target=LOAD_TARGET)
                 self.loaded += 1
                 return program
             except LeapjsonError as error:
                 logger.warning("%s in the store cannot be used: %s", program_id, error)
-        program, data = await self._pool.run(COMPILE_TARGET, spec, tenant, tier)
-        self._tasks.start(self._store.keep(PROGRAM, tenant, program_id, data))
+        program, data = await self._pool.run(spec, tenant, tier, target=COMPILE_TARGET)
+        self.tasks.start(self._store.keep(PROGRAM, tenant, program_id, data))
         return program
-
-    async def close(self) -> None:
-        await self._tasks.close()

@@ -28,20 +28,16 @@ class Validation:
         self._check = check
         self._seconds = seconds
         self._most = most
-        self._running = Tasks()
+        self.tasks = Tasks()
 
     async def complete(self, answers: RelaxedAnswers, tenant: str) -> None:
         """Note in the warnings of ``answers`` whether they are satisfied."""
         tasks = []
         for warned, written in answers.written():
-            if len(self._running) < self._most:
-                tasks.append(self._running.start(self._one(warned, written, tenant)))
+            if len(self.tasks) < self._most:
+                tasks.append(self.tasks.start(self._one(warned, written, tenant)))
         if tasks:
             await asyncio.wait(tasks, timeout=self._seconds)
-
-    async def close(self) -> None:
-        """Cancel what still runs."""
-        await self._running.close()
 
     async def _one(self, warned: list[Warned], written: Written, tenant: str) -> None:
         for each, satisfied in zip(warned, await self._check(written, tenant), strict=True):

@@ -30,7 +30,8 @@ class ImageEncoder:
 
     def __init__(self, encoder: VisionEncoder, max_kept_bytes: int) -> None:
         self._encoder = encoder
-        self._kept = Lru[bytes, Features](max_kept_bytes, lambda features: features.nbytes)
+        self.kept = Lru[tuple[str, bytes], Features](max_kept_bytes, lambda each: each.nbytes)
+        """By scope and digest: shared between tenants, its timing would reveal who sent what."""
         self._turns = FairPool[None]()
         self._turns.release(None)
         self.num_waiting = 0
@@ -42,14 +43,9 @@ class ImageEncoder:
         self.seconds = 0.0
         """Spent in the encoder."""
 
-    @property
-    def kept_bytes(self) -> int:
-        """Memory of the features that are kept."""
-        return self._kept.nbytes
-
-    async def encode(self, images: PromptImages, ticket: Ticket) -> PromptImages:
-        """``images`` with their features in place of their pixels. Cancelling it ends the encoder
-        before its next layer.
+    async def encode(self, images: PromptImages, ticket: Ticket, scope: str) -> PromptImages:
+        """``images`` with their features in place of their pixels. Requests of one ``scope`` share
+        features. Cancelling it ends the encoder before its next layer.
 
         Raises ``LeapjsonError`` where the encoder fails, and what ``Ticket.hold_images`` raises
         where there is no room for the features.
@@ -58,20 +54,23 @@ class ImageEncoder:
         ticket.hold_images(sum(map(self._encoder.feature_bytes, distinct.values())))
         self.num_waiting += ticket.answers
         try:
-            features = {name: await self._one(image, ticket) for name, image in distinct.items()}
+            features = {
+                digest: await self._one(image, ticket, scope) for digest, image in distinct.items()
+            }
         finally:
             self.num_waiting -= ticket.answers
         ticket.release_images(sum([each.image.nbytes for each in images.images]))
         return images.encoded(features)
 
-    async def _one(self, image: PreparedImage, ticket: Ticket) -> Features:
-        if (kept := self._kept.get(image.digest)) is not None:
+    async def _one(self, image: PreparedImage, ticket: Ticket, scope: str) -> Features:
+        key = scope, image.digest
+        if (kept := self.kept.get(key)) is not None:
             self.found += 1
             return kept
         await self._turns.acquire(ticket.tenant, ticket.tier)
         started, gone = time.perf_counter(), threading.Event()
         try:
-            if (kept := self._kept.get(image.digest)) is not None:  # encoded for another meanwhile
+            if (kept := self.kept.get(key)) is not None:  # encoded for another meanwhile
                 self.found += 1
                 return kept
             features = await asyncio.wrap_future(
@@ -87,5 +86,5 @@ class ImageEncoder:
             self._turns.release(None)
         self.computed += 1
         self.seconds += seconds
-        self._kept.keep(image.digest, features)
+        self.kept.keep(key, features)
         return features

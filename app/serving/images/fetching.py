@@ -92,6 +92,12 @@ RETRY = 5
 _MOST_REDIRECTS = 3
 _READ = 1 << 16
 _LONGEST_HEAD = 1 << 14
+_HEADERS = (
+    ("accept", "image/png, image/jpeg, image/webp, image/gif"),
+    ("accept-encoding", "identity"),
+    ("user-agent", "leapjson"),
+    ("connection", "close"),
+)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_AT_ONCE = 16
 """Fetches that run at a time; others wait for them."""
@@ -181,13 +187,51 @@ class Fetcher:
         reader, writer = await asyncio.open_connection(
             address, self._port, ssl=self._context, server_hostname=url.host, limit=_READ
         )
+        http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
+
+        async def next_event() -> object:
+            while (event := http.next_event()) is h11.NEED_DATA:
+                http.receive_data(await reader.read(_READ))
+            return event
+
         try:
-            exchange = _Exchange(reader, self._limits.max_bytes)
-            writer.write(exchange.request(url))
+            request = h11.Request(
+                method="GET", target=url.target, headers=[("host", url.host), *_HEADERS]
+            )
+            writer.write((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))
             await writer.drain()
-            return await exchange.answer()
+            head = await next_event()
+            while isinstance(head, h11.InformationalResponse):
+                head = await next_event()
+            if not isinstance(head, h11.Response):
+                raise OSError("the host closed the connection")
+            headers = {name.lower(): value for name, value in head.headers}
+            if head.status_code in _REDIRECTS and b"location" in headers:
+                return headers[b"location"].decode("latin-1")
+            if head.status_code != 200:
+                raise InvalidRequest(
+                    f"the image host answered with status {head.status_code}; check the URL"
+                )
+            if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+                raise InvalidRequest("compressed responses of image hosts are not supported")
+            announced = headers.get(b"content-length", b"")
+            self._check_size(int(announced) if announced.isdigit() else 0)
+            body = bytearray()
+            while isinstance(event := await next_event(), h11.Data):
+                body += event.data
+                self._check_size(len(body))
+            if not isinstance(event, h11.EndOfMessage):
+                raise OSError("the host closed the connection")
+            return bytes(body)
         finally:
             writer.transport.abort()  # does not wait for a host that never closes
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limits.max_bytes:
+            raise InvalidImage(
+                f"the image at this URL is larger than the limit of {self._limits.max_bytes} "
+                "bytes; send a smaller file"
+            )
 
     async def _address(self, host: str) -> str:
         """One of its addresses. Raises ``InvalidRequest`` unless all of them are public."""
@@ -200,63 +244,3 @@ class Fetcher:
                 f"{host!r} resolves to a private or reserved address; send the image as a data URL"
             )
         return addresses[0]
-
-
-class _Exchange:
-    """One request and its answer."""
-
-    def __init__(self, reader: asyncio.StreamReader, max_bytes: int) -> None:
-        self._reader = reader
-        self._max_bytes = max_bytes
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
-
-    def request(self, url: ImageUrl) -> bytes:
-        headers = [
-            ("host", url.host),
-            ("accept", "image/png, image/jpeg, image/webp, image/gif"),
-            ("accept-encoding", "identity"),
-            ("user-agent", "leapjson"),
-            ("connection", "close"),
-        ]
-        request = h11.Request(method="GET", target=url.target, headers=headers)
-        return (self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
-
-    async def answer(self) -> bytes | str:
-        head = await self._next()
-        while isinstance(head, h11.InformationalResponse):
-            head = await self._next()
-        if not isinstance(head, h11.Response):
-            raise OSError("the host closed the connection")
-        headers = {name.lower(): value for name, value in head.headers}
-        if head.status_code in _REDIRECTS and b"location" in headers:
-            return headers[b"location"].decode("latin-1")
-        if head.status_code != 200:
-            raise InvalidRequest(
-                f"the image host answered with status {head.status_code}; check the URL"
-            )
-        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise InvalidRequest("compressed responses of image hosts are not supported")
-        return await self._body(headers.get(b"content-length", b""))
-
-    async def _body(self, announced: bytes) -> bytes:
-        if announced.isdigit() and int(announced) > self._max_bytes:
-            raise self._too_large()
-        body = bytearray()
-        while isinstance(event := await self._next(), h11.Data):
-            body += event.data
-            if len(body) > self._max_bytes:
-                raise self._too_large()
-        if not isinstance(event, h11.EndOfMessage):
-            raise OSError("the host closed the connection")
-        return bytes(body)
-
-    async def _next(self) -> object:
-        while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._reader.read(_READ))
-        return event
-
-    def _too_large(self) -> InvalidImage:
-        return InvalidImage(
-            f"the image at this URL is larger than the limit of {self._max_bytes} bytes; send a "
-            "smaller file"
-        )

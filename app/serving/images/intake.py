@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from app.answer.images import ImageSource
 from app.core.errors import InvalidImage, ReaderStuck, RequestError, Unavailable
@@ -16,7 +15,7 @@ from app.core.lru import Lru
 from app.serving.admission import Ticket
 from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher
-from app.serving.workers.pool import Trouble, WorkerPool
+from app.serving.workers.pool import JobErrors, WorkerPool
 
 _TOKEN_BYTES = 40
 """Memory of a token in ``expansion``, a list of integers."""
@@ -24,25 +23,19 @@ _FEW_BYTES = 1 << 10
 """Other memory of an image."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageName:
-    """Cache key of a prepared image, for one model and one token limit."""
-
-    scope: str
-    """Scope of the cache: shared between tenants, its timing would reveal what others sent."""
-    digest: bytes
-    """Digest of the file as it was sent."""
-    detail: ImageDetail
+ImageKey = tuple[str, bytes, ImageDetail]
+"""Scope, digest of the file as it was sent, and detail of a prepared image, for one model and one
+token limit. Shared between tenants, the cache's timing would reveal what others sent."""
 
 
-def name_of(data: str | bytes, detail: ImageDetail, scope: str) -> ImageName:
+def image_key(data: str | bytes, detail: ImageDetail, scope: str) -> ImageKey:
     """Costs a millisecond a megabyte, mostly without the GIL."""
     form = b"" if isinstance(data, bytes) else b"base64"
     file = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
-    return ImageName(scope, hashlib.blake2b(file, digest_size=32, person=form).digest(), detail)
+    return scope, hashlib.blake2b(file, digest_size=32, person=form).digest(), detail
 
 
-def kept_images(max_bytes: int) -> Lru[ImageName, PreparedImage]:
+def kept_images(max_bytes: int) -> Lru[ImageKey, PreparedImage]:
     """An LRU cache of prepared images."""
     return Lru(max_bytes, lambda image: image.nbytes + image.num_tokens * _TOKEN_BYTES + _FEW_BYTES)
 
@@ -50,7 +43,7 @@ def kept_images(max_bytes: int) -> Lru[ImageName, PreparedImage]:
 _LONG = 1 << 18
 """Bytes of a file from which its digest is taken on a thread."""
 
-READING = Trouble(
+IMAGE_ERRORS = JobErrors(
     lambda limit: InvalidImage(
         f"decoding the image exceeded a limit: {limit}; send a simpler image"
     ),
@@ -58,13 +51,6 @@ READING = Trouble(
     "the image could not be decoded",
 )
 """Errors of an image that fails in a worker."""
-
-
-class ImageObserver(Protocol):
-    """Called for every image; must be quick and must not raise."""
-
-    def observe_image(self, result: str, seconds: float) -> None:
-        """``result``: ok, kept, invalid, unavailable or error; ``seconds``: waiting included."""
 
 
 class ImageIntake:
@@ -77,7 +63,7 @@ class ImageIntake:
     def __init__(
         self,
         pool: WorkerPool,
-        observer: ImageObserver,
+        observe: Callable[[str, float], None],
         vision: VisionSpec,
         encoder: ImageEncoder,
         *,
@@ -85,34 +71,23 @@ class ImageIntake:
         max_kept_bytes: int,
         fetcher: Fetcher | None = None,
     ) -> None:
-        """``pool`` makes a ``PreparedImage`` of an ``ImageJob``; ``max_tokens``: of one image;
+        """``pool`` makes a ``PreparedImage`` of an ``ImageJob``. ``observe``: called for each image
+        with its result (ok, kept, invalid, unavailable or error) and the seconds it took, waiting
+        included; it must be quick and must not raise. ``max_tokens``: of one image;
         ``max_kept_bytes``: limit of kept images; ``fetcher``: None where URLs are disabled."""
-        self._kept = kept_images(max_kept_bytes)
+        self.kept = kept_images(max_kept_bytes)
+        """Images that were prepared for earlier requests."""
         self.vision = vision
         self.encoder = encoder
-        self._pool = pool
-        self._observer = observer
+        self.pool = pool
+        self._observe = observe
         self._max_tokens = max_tokens
         self._fetcher = fetcher
-
-    @property
-    def kept_bytes(self) -> int:
-        """Memory of images that are kept for later requests."""
-        return self._kept.nbytes
-
-    @property
-    def restarts(self) -> int:
-        """Workers that had to be replaced."""
-        return self._pool.restarts
-
-    async def start(self) -> None:
-        """Wait until every worker is ready."""
-        await self._pool.start()
 
     async def close(self) -> None:
         if self._fetcher is not None:
             self._fetcher.close()
-        await self._pool.close()
+        await self.pool.close()
 
     async def prepare(
         self, sources: Sequence[ImageSource], ticket: Ticket, scope: str
@@ -134,8 +109,25 @@ class ImageIntake:
     async def _one(self, source: ImageSource, ticket: Ticket, scope: str) -> PreparedImage:
         started, result = time.perf_counter(), "error"
         try:
-            prepared, is_kept = await self._read(source, ticket, scope)
-            result = "kept" if is_kept else "ok"
+            data: str | bytes = source.base64
+            if source.url:
+                assert self._fetcher is not None, "URLs are refused where none may be fetched"
+                data = await self._fetcher.fetch(source.url)
+            ticket.hold_images(len(data))
+            detail: ImageDetail = "low" if source.low else "auto"
+            key = (
+                image_key(data, detail, scope)
+                if len(data) < _LONG
+                else await asyncio.to_thread(image_key, data, detail, scope)
+            )
+            prepared, done = self.kept.get(key), "kept"
+            if prepared is None:
+                job, done = ImageJob(data, detail, self._max_tokens), "ok"
+                answer = await self.pool.run(job, ticket.tenant, ticket.tier)
+                prepared = cast(PreparedImage, answer)
+                self.kept.keep(key, prepared)
+            ticket.hold_images(prepared.nbytes)
+            result = done
             return prepared
         except RequestError as error:
             result = "invalid"
@@ -144,28 +136,4 @@ class ImageIntake:
             result = "unavailable"
             raise
         finally:
-            self._observer.observe_image(result, time.perf_counter() - started)
-
-    async def _read(
-        self, source: ImageSource, ticket: Ticket, scope: str
-    ) -> tuple[PreparedImage, bool]:
-        """The image, and whether it was kept from an earlier request."""
-        data: str | bytes = source.base64
-        if source.url:
-            assert self._fetcher is not None, "URLs are refused where none may be fetched"
-            data = await self._fetcher.fetch(source.url)
-        ticket.hold_images(len(data))
-        detail: ImageDetail = "low" if source.low else "auto"
-        name = (
-            name_of(data, detail, scope)
-            if len(data) < _LONG
-            else await asyncio.to_thread(name_of, data, detail, scope)
-        )
-        prepared = self._kept.get(name)
-        is_kept = prepared is not None
-        if prepared is None:
-            job = ImageJob(data, detail, self._max_tokens)
-            prepared = cast(PreparedImage, await self._pool.work(job, ticket.tenant, ticket.tier))
-            self._kept.keep(name, prepared)
-        ticket.hold_images(prepared.nbytes)
-        return prepared, is_kept
+            self._observe(result, time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""A pool whose things are acquired by tenants in turn."""
+"""A pool whose resources are acquired by tenants in turn."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class FairPool(Generic[T]):
                 self.release(waiter.acquired.result())
             raise
 
-    def release(self, thing: T) -> None:
+    def release(self, resource: T) -> None:
         """Add or give back a resource; the next waiter gets it."""
         while (waiter := self._queue.next()) is not None:
             self._queue.take(waiter)
             if not waiter.acquired.done():
-                waiter.acquired.set_result(thing)
+                waiter.acquired.set_result(resource)
                 return
-        self._free.append(thing)
+        self._free.append(resource)
 
     def charge(self, tenant: str, seconds: float, level: int = 0) -> None:
         """Record ``seconds`` of use; tenants with less recent use go first."""

@@ -131,18 +131,18 @@ class WorkerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class JobErrors:
     """Errors for requests whose jobs fail in a worker."""
 
     exceeded: Callable[[str], RequestError]
     """Error for an exceeded limit, which is its argument: ``time: more than 10 s``."""
     stuck: Callable[..., Unavailable]
     """Error for a job that could not run through no fault of its own."""
-    undone: str
+    failure: str
     """Start of the error message: what could not be done."""
 
 
-COMPILING = Trouble(ConstraintTooComplex, CompilerStuck, "the schema could not be compiled")
+COMPILE_ERRORS = JobErrors(ConstraintTooComplex, CompilerStuck, "the schema could not be compiled")
 
 
 class _WorkerEnded(Exception):
@@ -160,7 +160,7 @@ _NOT_STARTED = (_WorkerEnded, TimeoutError, OSError, LeapjsonError)
 class _Worker:
     """One child process that does one job at a time."""
 
-    def __init__(self, process: Process, max_bytes: int, trouble: Trouble) -> None:
+    def __init__(self, process: Process, max_bytes: int, errors: JobErrors) -> None:
         """``max_bytes``: the largest answer that is taken from it."""
         assert process.stdin is not None
         assert process.stdout is not None
@@ -168,7 +168,7 @@ class _Worker:
         self._stdin = process.stdin
         self._stdout = process.stdout
         self._max_bytes = max_bytes
-        self._trouble = trouble
+        self._errors = errors
 
     async def start(self, limits: WorkerLimits, warm_up: bytes | None) -> None:
         """Wait until it is ready, and have it do ``warm_up``."""
@@ -203,7 +203,7 @@ class _Worker:
         try:
             (length,) = LENGTH.unpack(await self._stdout.readexactly(LENGTH.size))
             if length > self._max_bytes:
-                raise self._trouble.exceeded(
+                raise self._errors.exceeded(
                     f"the result has {length} bytes and the limit is {self._max_bytes}"
                 )
             return await self._stdout.readexactly(length)
@@ -256,10 +256,10 @@ class WorkerPool:
         *arguments: Any,
         workers: int,
         limits: WorkerLimits,
-        trouble: Trouble = COMPILING,
+        errors: JobErrors = COMPILE_ERRORS,
         warm_up: Any = None,
         tenant_share: float = 1.0,
-        kills_for_nobody: bool = True,
+        kill_on_cancel: bool = True,
         read: Callable[[bytes], Any] = load_paced,
         spawned: Sequence[Process] = (),
     ) -> None:
@@ -267,7 +267,7 @@ class WorkerPool:
 
         ``tenant_share``: the share of the workers, rounded down but one at least, that the jobs of
         one tenant may have at a time, those of its higher tiers first. Each new worker does
-        ``warm_up`` before it takes its first job. ``kills_for_nobody``: cancelling a call kills
+        ``warm_up`` before it takes its first job. ``kill_on_cancel``: cancelling a call kills
         the worker; False lets the job finish, if starting a worker costs more.
         ``read``: what reads a large answer, on a thread. ``spawned``: processes of ``spawn``, which
         become the first workers.
@@ -276,15 +276,15 @@ class WorkerPool:
         self._arguments = arguments
         self._size = workers
         self._limits = limits
-        self._trouble = trouble
-        self._kills_for_nobody = kills_for_nobody
+        self._errors = errors
+        self._kill_on_cancel = kill_on_cancel
         self._load = read
         self._spawned = list(spawned)
         self._asking = Tasks()
         self._warm_up = None
         if warm_up is not None:
             # The first job triggers the target's lazy imports.
-            self._warm_up = pickle.dumps(self._job(target, warm_up, limits.start_seconds))
+            self._warm_up = pickle.dumps(Job(target, (warm_up, *arguments), limits.start_seconds))
         self._most = max(1, int(workers * tenant_share))
         self._shares = WeakValueDictionary[str, FairPool[None]]()
         """Quotas of the tenants whose jobs run or wait."""
@@ -314,27 +314,26 @@ class WorkerPool:
         await asyncio.gather(*(worker.kill() for worker in workers))
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    async def work(
-        self, argument: Any, tenant: str = "", tier: ServiceTier = ServiceTier.DEFAULT
-    ) -> Any:
-        """``target(argument, *arguments)``. Higher tiers go first, and in a tier tenants take
-        turns, by how long theirs took.
-
-        Raises the ``RequestError`` it raised, or an error of ``trouble``.
-        """
-        return await self.run(self._target, argument, tenant, tier)
-
     async def run(
         self,
-        target: str,
         argument: Any,
         tenant: str = "",
         tier: ServiceTier = ServiceTier.DEFAULT,
         *,
+        target: str | None = None,
         seconds: float | None = None,
     ) -> Any:
-        """Like ``work``, with another function and processor time; by default the pool's."""
-        job = self._job(target, argument, self._limits.seconds if seconds is None else seconds)
+        """``target(argument, *arguments)``. Higher tiers go first, and in a tier tenants take
+        turns, by how long theirs took. ``target`` and ``seconds`` (of processor time) are the
+        pool's by default.
+
+        Raises the ``RequestError`` it raised, or an error of ``errors``.
+        """
+        job = Job(
+            self._target if target is None else target,
+            (argument, *self._arguments),
+            self._limits.seconds if seconds is None else seconds,
+        )
         for dead in range(self._size + 1):
             try:
                 kind, value = await self._read(await self._ask(job, tenant, tier))
@@ -342,12 +341,12 @@ class WorkerPool:
                     assert isinstance(value, RequestError)
                     raise value
                 if kind == "exceeded":
-                    raise self._trouble.exceeded(value)
+                    raise self._errors.exceeded(value)
                 if kind == "failed":
                     # The message may quote the request: only its class is for every log.
                     kind, _, _ = value.partition(":")
                     logger.error("a worker failed: %s", kind, extra={"content": value})
-                    raise LeapjsonError(f"internal error: {self._trouble.undone}")
+                    raise LeapjsonError(f"internal error: {self._errors.failure}")
                 return value
             except _WorkerEnded as ended:
                 # Workers may be killed while they wait for a job; the job is not to blame for that.
@@ -360,11 +359,8 @@ class WorkerPool:
                     limit = "the worker process crashed"
                     if ended.status == OUT_OF_MEMORY:
                         limit = f"memory: more than {self._limits.memory_bytes >> 20} MiB"
-                raise self._trouble.exceeded(limit) from None
+                raise self._errors.exceeded(limit) from None
         raise AssertionError("the last try returns or raises")
-
-    def _job(self, target: str, argument: Any, seconds: float) -> Job:
-        return Job(target, (argument, *self._arguments), seconds)
 
     async def _ask(self, job: Job, tenant: str, tier: ServiceTier) -> bytes:
         if (share := self._shares.get(tenant)) is None:
@@ -380,7 +376,7 @@ class WorkerPool:
         asked = self._asking.start(
             self._ask_worker(worker, job, tenant, tier), lambda: share.release(None)
         )
-        return await (asked if self._kills_for_nobody else asyncio.shield(asked))
+        return await (asked if self._kill_on_cancel else asyncio.shield(asked))
 
     async def _ask_worker(self, worker: _Worker, job: Job, tenant: str, tier: ServiceTier) -> bytes:
         clock = asyncio.get_running_loop().time
@@ -420,8 +416,8 @@ class WorkerPool:
         return worker
 
     def _stuck(self, why: str) -> Unavailable:
-        message = f"{self._trouble.undone}: {why}; retry later"
-        return self._trouble.stuck(message, retry_after=STUCK_RETRY)
+        message = f"{self._errors.failure}: {why}; retry later"
+        return self._errors.stuck(message, retry_after=STUCK_RETRY)
 
     async def _new_worker(self) -> _Worker:
         process = None
@@ -429,7 +425,7 @@ class WorkerPool:
             spawned = self._spawned.pop()
             process = spawned if spawned.returncode is None else None
         process = process or await spawn(self._target, self._limits)
-        worker = _Worker(process, self._limits.answer_bytes, self._trouble)
+        worker = _Worker(process, self._limits.answer_bytes, self._errors)
         await worker.start(self._limits, self._warm_up)
         self._workers.add(worker)
         return worker
