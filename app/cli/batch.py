@@ -163,10 +163,10 @@ class Run:
 
     def count_tokens(self, usage: Any) -> None:
         """Add the ``usage`` of an answer in OpenAI's or Anthropic's form."""
-        if isinstance(usage, dict):
-            self.tokens += usage.get("completion_tokens") or usage.get("output_tokens") or 0
-            for name in ("completion_tokens_details", "output_tokens_details"):
-                self.leapt += (usage.get(name) or {}).get("leapt_tokens") or 0
+        self.tokens += _number(usage, "completion_tokens") or _number(usage, "output_tokens")
+        for name in ("completion_tokens_details", "output_tokens_details"):
+            details = usage.get(name) if isinstance(usage, dict) else None
+            self.leapt += _number(details, "leapt_tokens")
 
     def _figures(self, seconds: float) -> str:
         counts, done = self.journal.counts, self.journal.done - self.before
@@ -267,6 +267,12 @@ class Run:
             if not watched:
                 done = f"{self.journal.done:,} of {self.input.count:,} lines"
                 print(f"{done}: {self.now()}", file=sys.stderr, flush=True)
+
+
+def _number(fields: Any, name: str) -> int:
+    """A field that a server of another kind may lack, or fill with anything."""
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if isinstance(value, int) else 0
 
 
 def _clock(seconds: float) -> str:

@@ -84,6 +84,7 @@ class Server:
         )
         """Status and headers by prompt and attempt; status 0: no response, None: an answer."""
         self.answer_to: Callable[[str], str] = lambda text: json.dumps(ANSWER)
+        self.usage: Any = None
         self.refusal: Any = {"error": {"message": "as scripted"}}
         self.most = self.under_way = 0
         lock = threading.Lock()
@@ -109,7 +110,8 @@ class Server:
                     message = {"role": "assistant", "content": server.answer_to(prompt)}
                     sure = [{"pointer": "/age", "value": 7, "probability": 0.5}]
                     choice = {"index": 0, "message": message, "confidence": sure}
-                    self.reply(200, {"id": prompt, "model": body["model"], "choices": [choice]}, {})
+                    answer = {"id": prompt, "model": body["model"], "choices": [choice]}
+                    self.reply(200, {**answer, "usage": server.usage}, {})
                 with lock:
                     server.under_way -= 1
 
@@ -172,6 +174,15 @@ def test_every_line_is_asked_once_and_answers_keep_their_ids(
     assert server.most <= 8
     assert "50 valid, 0 failed" in capsys.readouterr().err
     assert {each.name for each in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl"}
+
+
+def test_a_usage_of_another_form_counts_no_tokens(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.usage = {"completion_tokens": "7", "completion_tokens_details": ["3"]}
+    source = write(tmp_path / "in.jsonl", [line(0)])
+    assert batch(server, source, tmp_path / "out.jsonl") == 0
+    assert ", 0 tokens: " in capsys.readouterr().err
 
 
 def test_refusals_and_lost_connections_are_retried(server: Server, tmp_path: Path) -> None:
