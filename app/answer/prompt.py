@@ -293,7 +293,7 @@ def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
 
 def _written_out(messages: Sequence[dict[str, Any]], format: SpelledCalls) -> list[dict[str, Any]]:
     """Messages for templates without calls. Results are merged so that roles still alternate."""
-    written: list[dict[str, Any]] = []
+    written: list[tuple[dict[str, Any], list[Any]]] = []  # with the contents to be merged
     after_result = False
     for message in messages:
         result = message["role"] == "tool"
@@ -301,11 +301,17 @@ def _written_out(messages: Sequence[dict[str, Any]], format: SpelledCalls) -> li
         if result:
             name = message.get("name", message.get("tool_call_id", "the function"))
             plain = {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
-        if written and (result or after_result) and written[-1]["role"] == plain["role"] == "user":
-            plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
-        written.append(plain)
+        contents: list[Any] = []
+        both_user = written and written[-1][0]["role"] == plain["role"] == "user"
+        if both_user and (result or after_result):
+            _, contents = written.pop()
+        contents.append(plain["content"])
+        written.append((plain, contents))
         after_result = result
-    return written
+    return [
+        {**plain, "content": _paragraphs(*contents) if len(contents) > 1 else contents[0]}
+        for plain, contents in written
+    ]
 
 
 def _instructed(

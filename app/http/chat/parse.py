@@ -367,9 +367,9 @@ def _tool_use(
     once = wire.parallel_tool_calls is False
     match wire.tool_choice:
         case NamedFunction(name=name) | NamedCustomTool(name=name):
-            return tool_use(tools, config, "required", [name], once=True)
+            return tool_use(tools, config, "required", {name}, once=True)
         case AllowedToolsChoice(allowed_tools=allowed):
-            names = [each.name for each in allowed.tools]
+            names = {each.name for each in allowed.tools}
             return tool_use(tools, config, allowed.mode, names, once=once)
         case mode:
             return tool_use(tools, config, mode or "auto", once=once)

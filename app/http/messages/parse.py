@@ -14,7 +14,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
-from app.answer.images import ImageSource, appended, without_images
+from app.answer.images import ImageSource, joined, without_images
 from app.answer.prompt import Conversation
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.constraint import ConstraintSpec
@@ -339,15 +339,17 @@ def _clear_thinking(
 ) -> None:
     """Remove thinking from ``messages`` as ``context_management`` asks."""
     edits = wire.context_management.edits if wire.context_management else ()
+    kept = None  # the fewest of all edits
     for number, edit in enumerate(edits):
         if isinstance(edit, Other):
             param = f"context_management.edits[{number}].type"
             reason = f"{param}: edits of the type {edit.type!r} are not supported; leave it out"
             ignored.leave_out(param, reason, name=f"context_management.edits[].type={edit.type}")
         elif isinstance(edit.keep, ThinkingTurns):
-            thought = [each for each in messages if "reasoning_content" in each]
-            for message in thought[: -edit.keep.value]:
-                del message["reasoning_content"]
+            kept = min(edit.keep.value, kept or edit.keep.value)
+    if kept is not None:
+        for message in [each for each in messages if "reasoning_content" in each][:-kept]:
+            del message["reasoning_content"]
 
 
 def _tool_use(
@@ -355,7 +357,7 @@ def _tool_use(
 ) -> ToolUse | None:
     match wire.tool_choice:
         case MessagesNamedTool(name=name, disable_parallel_tool_use=once):
-            return tool_use(tools, config, "required", [name], once=bool(once))
+            return tool_use(tools, config, "required", {name}, once=bool(once))
         case FreeChoice(type=type, disable_parallel_tool_use=once):
             return tool_use(
                 tools, config, "auto" if type == "auto" else "required", once=bool(once)
@@ -437,6 +439,9 @@ def template_messages(
             ]
         text = _BETWEEN.join([each for each in map(without_images, texts) if each])
         conversation.passages.append(Passage(param, text, message.role == "user"))
+    for each in conversation.messages:
+        if isinstance(each["content"], list):
+            each["content"] = joined(each["content"])
     return conversation.messages, conversation.passages
 
 
@@ -450,9 +455,11 @@ class _Blocks(TemplateMessages):
     """
 
     def say(self, role: str, text: str) -> None:
+        """Add text to the content, a list of texts until ``template_messages`` joins them."""
         message = self._open(role)
-        before = message.get("content")
-        message["content"] = appended(before, text) if before else text
+        if message["content"] in (None, [""]):
+            message["content"] = []
+        message["content"].append(text)
 
     def add(self, role: str, block: AnyBlock, param: str) -> str:
         """Add a block; returns its text, or "" for thinking, calls and results."""
@@ -488,9 +495,9 @@ class _Blocks(TemplateMessages):
         lacking = f"{param}: no tool_use before this block has the id"
         self._check_called(id, lacking, f"{param}.tool_use_id")
         text = content if isinstance(content, str) else ""
-        for number, each in enumerate(content if isinstance(content, list) else ()):
-            added = self._text(each, f"{param}.content[{number}]")
-            text = appended(text, added) if number else added
+        if isinstance(content, list):
+            blocks = enumerate(content)
+            text = joined([self._text(each, f"{param}.content[{n}]") for n, each in blocks])
         if block.is_error:
             text = f"Error: {text}"
         self._result(id, text)

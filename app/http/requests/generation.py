@@ -159,11 +159,12 @@ def answer_call(
         logprobs=0 if logprobs is None and confidence else logprobs,
     )
     stop = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
+    stop_name = type(fields).model_fields["stop"].alias or "stop"
     if "" in stop:
-        raise InvalidRequest("stop has an empty string", param="stop")
+        raise InvalidRequest(f"{stop_name} has an empty string", param=stop_name)
     if any(len(string) > _LONGEST_STOP for string in stop):
         raise InvalidRequest(
-            f"stop has a string of more than {_LONGEST_STOP} characters", param="stop"
+            f"{stop_name} has a string of more than {_LONGEST_STOP} characters", param=stop_name
         )
     options = GenerationOptions(
         sampling=sampling,

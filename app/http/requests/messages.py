@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.answer.images import IMAGE_MARK, ImageSource, appended
+from app.answer.images import IMAGE_MARK, ImageSource, joined
 from app.answer.prompt import Begun
 from app.core.errors import InvalidRequest
 from app.core.verbatim import Passage
@@ -170,11 +170,12 @@ def joined_text(
     """
     if isinstance(content, str):
         return content
-    joined: str | None = None
-    for number, part in enumerate(content):
-        text = _content_of(part, f"{param}[{number}]", images, role)
-        joined = text if joined is None else appended(joined, text)
-    return joined or ""
+    return joined(
+        [
+            _content_of(part, f"{param}[{number}]", images, role)
+            for number, part in enumerate(content)
+        ]
+    )
 
 
 def _content_of(part: Part, param: str, images: ImageReader, role: str | None) -> str:

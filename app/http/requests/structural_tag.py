@@ -115,7 +115,7 @@ def structure(
     """
     if isinstance(value, str):
         value = parsed(value, param)
-    reader = _TagReader(whitespace, ignored)
+    reader = _TagReader(whitespace, ignored, param)
     tag = Fields(value, param)
     if tag.optional("type", str, "structural_tag") != "structural_tag":
         raise tag.wrong("type", 'it must be "structural_tag"')
@@ -134,9 +134,10 @@ class _TagReader:
     format that may be the last.
     """
 
-    def __init__(self, whitespace: str, ignored: Ignored) -> None:
+    def __init__(self, whitespace: str, ignored: Ignored, param: str) -> None:
         self._whitespace = whitespace
         self._ignored = ignored
+        self._param = param
         self._depth = 0
         self._left = _MOST_WORK
         self._stops: tuple[str, ...] = ()
@@ -377,4 +378,4 @@ class _TagReader:
     def _spend(self, work: int) -> None:
         self._left -= work
         if self._left < 0:
-            raise refusal("structural_tag", "too many formats, triggers or ends")
+            raise refusal(self._param, "too many formats, triggers or ends")

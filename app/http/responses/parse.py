@@ -508,22 +508,29 @@ def _tool_use(
 ) -> ToolUse | None:
     once = wire.parallel_tool_calls is False
 
-    def called(tool: ResponsesNamedTool) -> list[str]:
-        """The model's names for it; without a namespace, the inner name is enough."""
-        if tool.type == "namespace":
-            return [name for name, (space, _) in namespaces.items() if space == tool.name]
-        if tool.namespace is not None:
-            return [_qualified(tool.namespace, tool.name)]
-        return [name for name, (_, inner) in namespaces.items() if inner == tool.name] or [
-            tool.name
-        ]
+    def names(chosen: Sequence[ResponsesNamedTool]) -> set[str]:
+        """The model's names for ``chosen``; without a namespace, the inner name is enough."""
+        spaces = {tool.name for tool in chosen if tool.type == "namespace"}
+        known = {space for space, _ in namespaces.values()}
+        others = [tool for tool in chosen if tool.type != "namespace"]
+        plain = {tool.name for tool in others if tool.namespace is None}
+        inner = {name for _, name in namespaces.values()}
+        return {
+            *(
+                _qualified(tool.namespace, tool.name)
+                for tool in others
+                if tool.namespace is not None
+            ),
+            *(name for name, (space, own) in namespaces.items() if space in spaces or own in plain),
+            *(plain - inner),
+            *(spaces - known),
+        }
 
     match wire.tool_choice:
         case ResponsesNamedTool() as tool:
-            return tool_use(tools, config, "required", called(tool), once=True)
-        case ResponsesAllowedTools(mode=mode, tools=named):
-            names = [name for tool in named for name in called(tool)]
-            return tool_use(tools, config, mode, names, once=once)
+            return tool_use(tools, config, "required", names([tool]), once=True)
+        case ResponsesAllowedTools(mode=mode, tools=chosen):
+            return tool_use(tools, config, mode, names(chosen), once=once)
         case Other(type=type):
             raise InvalidRequest(
                 f"tool_choice of type {type!r} is not supported; use none, auto, required, "
