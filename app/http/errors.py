@@ -113,12 +113,10 @@ _OF_OLLAMA = {
 def _elsewhere(path: str) -> str:
     """A hint if ``path`` is one of another server's; "" if it is unknown."""
     first, *rest = path.strip("/").split("/")
-    if first in ("v1", "v2") and rest:
-        first, *rest = rest
-    elif first == "api" and rest and rest[0] not in ("embed", "embeddings"):
+    if first == "api" and rest and rest[0] not in ("embed", "embeddings"):
         here = _OF_OLLAMA.get(rest[0], "POST /v1/chat/completions")
         return f"does not support Ollama's API: use {here} and a client for OpenAI's API"
-    elif first == "api" and rest:
+    if first in ("v1", "v2", "api") and rest:
         first = rest[0]
     return next((text for words, text in _ELSEWHERE.items() if first in words), "")
 

@@ -13,6 +13,8 @@ NEWLINES_BEFORE_ANSWER = 2
 """Maximum newlines after the reasoning that belong neither to it nor to the answer."""
 
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_ ]+\]")
+"""Possible special tokens. Marks of other shapes have to be added here, or they could not be
+generated as tokens."""
 
 
 def marks_in(*texts: str) -> frozenset[str]:

@@ -152,10 +152,6 @@ class ChatFunctionTool(Wire):
     type: Literal["function"]
     function: FunctionDefinition
 
-    @property
-    def definition(self) -> FunctionDefinition:
-        return self.function
-
 
 class ChatGrammarInput(Wire):
     type: Literal["grammar"]
@@ -173,10 +169,6 @@ class ChatCustomTool(CustomDefinition):
 class ChatCustomToolParam(Wire):
     type: Literal["custom"]
     custom: ChatCustomTool
-
-    @property
-    def definition(self) -> ChatCustomTool:
-        return self.custom
 
 
 Tool = Annotated[ChatFunctionTool | ChatCustomToolParam | Other, ByType("function")]
@@ -322,7 +314,10 @@ def read_conversation(
         begun = begun_answer(messages, "continue_final_message")
     leave_out_others(wire.tools, ignored)
     tools = function_tools(
-        (f"tools[{number}].{tool.type}", tool.definition)
+        (
+            f"tools[{number}].{tool.type}",
+            tool.function if isinstance(tool, ChatFunctionTool) else tool.custom,
+        )
         for number, tool in enumerate(wire.tools or ())
         if not isinstance(tool, Other)
     )

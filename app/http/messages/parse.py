@@ -355,16 +355,16 @@ def _clear_thinking(
 def _tool_use(
     wire: ConversationFields, tools: list[FunctionTool], config: ApiConfig
 ) -> ToolUse | None:
-    match wire.tool_choice:
-        case MessagesNamedTool(name=name, disable_parallel_tool_use=once):
-            return tool_use(tools, config, "required", {name}, once=bool(once))
-        case FreeChoice(type=type, disable_parallel_tool_use=once):
-            return tool_use(
-                tools, config, "auto" if type == "auto" else "required", once=bool(once)
-            )
-        case NoTool():
-            return None
-    return tool_use(tools, config)
+    choice = wire.tool_choice
+    if choice is None:
+        return tool_use(tools, config)
+    if isinstance(choice, NoTool):
+        return None
+    names = {choice.name} if isinstance(choice, MessagesNamedTool) else None
+    once = bool(choice.disable_parallel_tool_use)
+    return tool_use(
+        tools, config, "auto" if choice.type == "auto" else "required", names, once=once
+    )
 
 
 def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUse, dict[str, Any]]:

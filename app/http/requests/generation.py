@@ -215,12 +215,11 @@ ServedTier = Literal["default", "flex", "priority"]
 
 def served_tier(generation: Generation) -> ServedTier:
     """The tier of an answer in OpenAI's words, which call a line of a batch default."""
-    match generation.tier:
-        case ServiceTier.FLEX:
-            return "flex"
-        case ServiceTier.PRIORITY:
-            return "priority"
-    return "default"
+    shown: dict[ServiceTier, ServedTier] = {
+        ServiceTier.FLEX: "flex",
+        ServiceTier.PRIORITY: "priority",
+    }
+    return shown.get(generation.tier, "default")
 
 
 def stream_options(fields: GenerationFields) -> StreamOptions:
