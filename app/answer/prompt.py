@@ -10,7 +10,12 @@ from typing import Any, Literal
 from app.answer.formats.calls import CallIds
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.families import PLAIN
-from app.answer.formats.reasoning import AS_IT_IS, INSTRUCTION, ReasoningFormat, ReasoningUse
+from app.answer.formats.reasoning import (
+    DEFAULT_REASONING,
+    INSTRUCTION,
+    ReasoningFormat,
+    ReasoningUse,
+)
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.images import ImageSource, as_templates_take_it, results_first
 from app.answer.schema_prompt import SchemaPrompt, kept_schema
@@ -35,7 +40,7 @@ Otherwise, answer with text."""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class Prefill:
     """The prefill of an answer, which the model continues."""
 
     content: str
@@ -56,12 +61,12 @@ class Conversation:
     """Further variables of the chat template (``enable_thinking``, ...)."""
     passages: Sequence[Passage] = ()
     """Texts of the messages, by the API's names, which verbatim values may quote."""
-    reasoning: ReasoningUse = AS_IT_IS
+    reasoning: ReasoningUse = DEFAULT_REASONING
     schema_prompt: SchemaPrompt | None = None
     """The answer's schema for the prompt; None: it is not shown."""
     images: Sequence[ImageSource] = ()
     """Images for the marks in the messages, in order."""
-    begun: Begun | None = None
+    prefill: Prefill | None = None
     """Prefill of the answer, after all messages."""
     opens: bool = True
     """Whether the prompt opens an assistant message."""

@@ -16,7 +16,7 @@ from app.http.errors import NotKept, StoreOff
 from app.http.files import KEPT_SECONDS, expiry, page, paging
 from app.http.keys import owner_of
 from app.http.openapi import Page, Shape, describe
-from app.http.requests.wire import Body, Ignored, Wire, refusal
+from app.http.requests.wire import Body, Ignored, Wire, invalid
 from app.serving.admission import Ticket
 from app.store.rows import COUNTS
 from app.store.store import Store
@@ -104,7 +104,7 @@ def _parse(body: Mapping[str, Any], ignored: Ignored, api: Api) -> BatchRequest:
     wire = BatchRequest.read(body, ignored)
     names = wire.metadata or {}
     if len(names) > 16 or any(len(name) > 64 for name in names):
-        raise refusal("metadata", "it has more than 16 pairs, or a key of more than 64 characters")
+        raise invalid("metadata", "it has more than 16 pairs, or a key of more than 64 characters")
     return wire
 
 

@@ -210,11 +210,11 @@ def error_response(error: Exception, path: str) -> JSONResponse:
     if isinstance(error, DeadlineExceeded):  # a retry by the SDKs would be as late again
         headers["x-should-retry"] = "false"
     if isinstance(error, LeapjsonError):
-        let_go(error)
+        drop_tracebacks(error)
     return JSONResponse(envelope(error, path), status_of(error), headers)
 
 
-def let_go(error: BaseException | None) -> None:
+def drop_tracebacks(error: BaseException | None) -> None:
     """Drop the tracebacks of an error. Their frames hold the request, its automaton and the error:
     a cycle, which is never collected after ``gc.freeze`` (``load_paced``)."""
     while error is not None:

@@ -238,7 +238,7 @@ def _word(effort: str, words: Collection[str]) -> str:
     return min(reasoning, key=lambda word: (abs(_AMOUNTS[word] - asked), -_AMOUNTS[word]))
 
 
-UNTAUGHT = ReasoningFormat("<think>\n", "</think>")
+FALLBACK_REASONING = ReasoningFormat("<think>\n", "</think>")
 """Format for templates without reasoning, if a request asks for reasoning anyway."""
 
 INSTRUCTION = (
@@ -274,5 +274,5 @@ class ReasoningUse:
         return self.max_tokens is not None or self.share is not None
 
 
-AS_IT_IS = ReasoningUse()
+DEFAULT_REASONING = ReasoningUse()
 """The request does not set the reasoning."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
+from app.answer.formats.reasoning import DEFAULT_REASONING, ReasoningUse
 from app.answer.images import ImageSource, joined, without_images
 from app.answer.prompt import Conversation
 from app.answer.tools import FunctionTool, ToolUse
@@ -32,11 +32,11 @@ from app.http.requests.messages import (
     ImageReader,
     ImageRules,
     TemplateMessages,
-    begun_answer,
     check_message_count,
     file_not_kept,
     source_of_base64,
     source_of_url,
+    take_prefill,
 )
 from app.http.requests.prompt import (
     ReasoningFields,
@@ -46,25 +46,25 @@ from app.http.requests.prompt import (
     template_words,
 )
 from app.http.requests.tools import Definition, function_tools, leave_out_others, tool_use
-from app.http.requests.unserved import MESSAGES, NO_EFFECT, left_out
+from app.http.requests.unsupported import MESSAGES, NO_EFFECT, left_out
 from app.http.requests.wire import (
     Body,
     ByType,
     Count,
+    Extensible,
     Ignored,
-    Noted,
     Other,
     TokenLimit,
-    Unserved,
+    Unsupported,
     Wire,
-    refusal,
+    invalid,
 )
 from app.serving.admission import Ticket
 
 CacheControl = dict[str, Any] | None
 
 
-class TextBlock(Noted):
+class TextBlock(Extensible):
     type: Literal["text"]
     text: str
 
@@ -75,28 +75,28 @@ class PlainText(Wire):
     media_type: Literal["text/plain"] = "text/plain"
 
 
-class DocumentBlock(Noted):
+class DocumentBlock(Extensible):
     type: Literal["document"]
     source: Annotated[PlainText | Other, ByType()]
     title: str | None = None
     context: str | None = None
 
 
-class SearchResultBlock(Noted):
+class SearchResultBlock(Extensible):
     type: Literal["search_result"]
     source: str
     title: str
     content: list[TextBlock]
 
 
-class ThinkingBlock(Noted):
+class ThinkingBlock(Extensible):
     type: Literal["thinking"]
     thinking: str
     signature: str | None = None
     """Signature by another server; this server's are empty."""
 
 
-class ToolUseBlock(Noted):
+class ToolUseBlock(Extensible):
     type: Literal["tool_use"]
     id: str
     name: str
@@ -132,7 +132,7 @@ _Shown = TextBlock | DocumentBlock | SearchResultBlock | ImageBlock
 ContentBlock = Annotated[_Shown | Other, ByType()]
 
 
-class ToolResultBlock(Noted):
+class ToolResultBlock(Extensible):
     type: Literal["tool_result"]
     tool_use_id: str
     content: str | Annotated[list[ContentBlock], Field(fail_fast=True)] | None = None
@@ -158,7 +158,7 @@ class MessagesTool(Definition):
     eager_input_streaming: bool | None = None
     """No effect: arguments are always streamed as they are generated."""
     allowed_callers: list[Literal["direct"]] | None = None
-    unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {"defer_loading": left_out(False)}
     """A tool that could be loaded later is offered at once."""
 
     @property
@@ -265,14 +265,14 @@ class ConversationFields(Body):
 
 
 class CountTokensRequest(ConversationFields):
-    unserved = MESSAGES
+    unsupported = MESSAGES
     no_effect = NO_EFFECT
 
 
 class MessagesRequest(ConversationFields, GenerationFields):
     """The fields this server acts on; None means the default."""
 
-    unserved = MESSAGES
+    unsupported = MESSAGES
     no_effect = NO_EFFECT
 
     max_tokens: TokenLimit
@@ -322,14 +322,14 @@ def read_conversation(
     images = ImageReader(config.images, TEXTS, "image", kind="blocks")
     messages, passages = template_messages(wire.system, wire.messages, images, ignored)
     _clear_thinking(wire, messages, ignored)
-    begun = None
+    prefill = None
     if wire.messages[-1].role == "assistant":
-        begun = begun_answer(messages, f"messages[{len(wire.messages) - 1}]")
+        prefill = take_prefill(messages, f"messages[{len(wire.messages) - 1}]")
         passages = passages[:-1]
     use, variables = _reasoning(wire, config)
-    note = schema_prompt(wire.schema_in_prompt, _content(wire, config)[1], config, by_format=True)
+    note = schema_prompt(wire.schema_in_prompt, _content(wire, config)[1], config, "output_config")
     conversation = Conversation(
-        messages, shown, variables, passages, use, note, images.sources, begun
+        messages, shown, variables, passages, use, note, images.sources, prefill
     )
     return conversation, tools
 
@@ -376,7 +376,7 @@ def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUs
         case ThinkingEnabled(budget_tokens=budget):
             fields = ReasoningFields(effort=effort, max_tokens=budget)
             return asked_reasoning(fields, config, param="thinking")
-    return AS_IT_IS, template_words(True if wire.thinking else None, effort, None, config)
+    return DEFAULT_REASONING, template_words(True if wire.thinking else None, effort, None, config)
 
 
 def _content(wire: ConversationFields, config: ApiConfig) -> tuple[str, ConstraintSpec | None]:
@@ -431,7 +431,7 @@ def template_messages(
             conversation.say(message.role, content)
             texts = [content]
         elif not content:
-            raise refusal(f"{param}.content", "it must have at least one block")
+            raise invalid(f"{param}.content", "it must have at least one block")
         else:
             texts = [
                 conversation.add(message.role, block, f"{param}.content[{index}]")
@@ -465,12 +465,12 @@ class _Blocks(TemplateMessages):
         """Add a block; returns its text, or "" for thinking, calls and results."""
         match block:
             case ThinkingBlock() | ToolUseBlock() if role != "assistant":
-                raise refusal(param, f"blocks of type {block.type!r} belong to the assistant")
+                raise invalid(param, f"blocks of type {block.type!r} belong to the assistant")
             case ToolResultBlock() if role != "user":
-                raise refusal(param, "blocks of type 'tool_result' belong to the user")
+                raise invalid(param, "blocks of type 'tool_result' belong to the user")
             case ImageBlock() if role != "user":
                 self._images.mark(block, param)
-                raise refusal(param, "blocks of type 'image' belong to the user")
+                raise invalid(param, "blocks of type 'image' belong to the user")
             case ThinkingBlock(thinking=text):
                 self._think(self._open(role), text)
             case ToolUseBlock(id=id, name=name, input=arguments):
@@ -512,7 +512,7 @@ class _Blocks(TemplateMessages):
                 return _BETWEEN.join([each for each in (title, context, data) if each])
             case DocumentBlock(source=source):
                 reason = f"documents of type {source.type!r} are not supported; send their text"
-                raise refusal(f"{param}.source", reason)
+                raise invalid(f"{param}.source", reason)
             case SearchResultBlock(source=origin, title=title, content=content):
                 return _BETWEEN.join([title, origin, *[each.text for each in content]])
         raise self._images.refused(block.type, param)

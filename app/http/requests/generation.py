@@ -18,8 +18,8 @@ from app.core.specs import OnUnsupported
 from app.http.endpoint import AnswerCall, Renderer
 from app.http.models import ServedModel
 from app.http.requests.messages import TextPart
-from app.http.requests.unserved import left_out
-from app.http.requests.wire import Body, TokenLimit, Unserved, Wire
+from app.http.requests.unsupported import left_out
+from app.http.requests.wire import Body, TokenLimit, Unsupported, Wire
 from app.serving.generation import Generation
 
 _LONGEST_STOP = 1024
@@ -31,7 +31,7 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class StreamOptions(Wire):
-    unserved: ClassVar[Mapping[str, Unserved]] = {"include_obfuscation": left_out(False)}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {"include_obfuscation": left_out(False)}
     """Padding against traffic analysis, which this server never sends."""
 
     include_usage: bool = False

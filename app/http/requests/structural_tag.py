@@ -24,7 +24,7 @@ from app.core.composite import (
 from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, JsonSchema, Regex
 from app.http.requests.body import parsed
-from app.http.requests.wire import Ignored, refusal
+from app.http.requests.wire import Ignored, invalid
 
 
 class Fields:
@@ -32,14 +32,14 @@ class Fields:
 
     def __init__(self, value: Any, param: str) -> None:
         if not isinstance(value, dict):
-            raise refusal(param, "it must be an object")
+            raise invalid(param, "it must be an object")
         self.value = value
         self.param = param
         self._asked: set[str] = set()
 
     def needed(self, name: str, expected: type | tuple[type, ...] = object) -> Any:
         if name not in self.value:
-            raise refusal(f"{self.param}.{name}", "it is missing")
+            raise invalid(f"{self.param}.{name}", "it is missing")
         return self.optional(name, expected, None)
 
     def optional(self, name: str, expected: type | tuple[type, ...], default: Any) -> Any:
@@ -72,7 +72,7 @@ class Fields:
         return [(value, f"{self.param}.{name}[{index}]") for index, value in enumerate(values)]
 
     def wrong(self, name: str, reason: str) -> InvalidRequest:
-        return refusal(f"{self.param}.{name}", reason)
+        return invalid(f"{self.param}.{name}", reason)
 
     def finish(self, ignored: Ignored) -> None:
         """Ignore the members that were not read."""
@@ -154,7 +154,7 @@ class _TagReader:
                 "type", f"{type!r} cannot be enforced here, only {', '.join(_TYPES)}"
             )
         if self._depth == _DEEPEST:
-            raise refusal(param, f"it is nested deeper than the limit of {_DEEPEST} formats")
+            raise invalid(param, f"it is nested deeper than the limit of {_DEEPEST} formats")
         self._spend(_WORK_OF_FORMAT)
         self._depth += 1
         part = self._read(type, fields, ends)
@@ -224,7 +224,7 @@ class _TagReader:
 
     def _schema(self, schema: Any, param: str, whitespace: str) -> Part:
         if not isinstance(schema, (dict, bool)):
-            raise refusal(param, "it must be a JSON Schema: an object, true or false")
+            raise invalid(param, "it must be a JSON Schema: an object, true or false")
         return JsonSchema(schema, close_objects=True, whitespace=whitespace)
 
     def _any_text(self, fields: Fields, ends: Ends) -> Part:
@@ -304,7 +304,7 @@ class _TagReader:
         tags = []
         for rule, param in rules:
             if not isinstance(rule, list) or len(rule) != 2 or not isinstance(rule[0], str):
-                raise refusal(param, "it must be a pair of a pattern (a string) and a format")
+                raise invalid(param, "it must be a pair of a pattern (a string) and a format")
             after = self.format(rule[1], f"{param}[1]", _NO_END if loop else ends)
             tags.append((rule[0], f"{param}[0]", Series((FixedText(rule[0]), after))))
         patterns, excludes = [pattern for pattern, _, _ in tags], fields.texts("excludes", ())
@@ -326,7 +326,7 @@ class _TagReader:
             found = {trigger for trigger in triggers if begin.startswith(trigger)}
             if len(found) != 1:
                 how = "more than one" if found else "none"
-                raise refusal(param, f"it must begin with one of the triggers, not with {how}")
+                raise invalid(param, f"it must begin with one of the triggers, not with {how}")
             by_trigger.setdefault(found.pop(), []).append(whole)
         marks = (*triggers, *self._stops, *excludes)
         by_text: dict[FreeText, list[Part]] = {}
@@ -368,15 +368,15 @@ class _TagReader:
         for trigger, param in zip(triggers, params, strict=True):
             self._spend(len(triggers) + len(excludes))
             if not trigger:
-                raise refusal(param, "it must not be empty")
+                raise invalid(param, "it must not be empty")
             for other in triggers:
                 if other in trigger[:-1]:
-                    raise refusal(param, f"it contains the trigger {other!r}, which matches first")
+                    raise invalid(param, f"it contains the trigger {other!r}, which matches first")
             for exclude in excludes:
                 if exclude in trigger:
-                    raise refusal(param, f"it contains {exclude!r}, which is excluded")
+                    raise invalid(param, f"it contains {exclude!r}, which is excluded")
 
     def _spend(self, work: int) -> None:
         self._left -= work
         if self._left < 0:
-            raise refusal(self._param, "too many formats, triggers or ends")
+            raise invalid(self._param, "too many formats, triggers or ends")

@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 
 from app.core.errors import InvalidRequest
 from app.http.errors import BodyTooLarge
-from app.http.requests.wire import refusal
+from app.http.requests.wire import invalid
 from app.serving.kept_responses import KeptResponse, ResponseStore
 from app.serving.tasks import in_thread_if_large
 
@@ -106,7 +106,7 @@ class Conversations:
         while following is not None:
             if len(turns) == _MOST_TURNS:
                 reason = f"it continues more than {_MOST_TURNS} responses (the limit)"
-                raise refusal("previous_response_id", reason)
+                raise invalid("previous_response_id", reason)
             kept = await self._find(following, "previous_response_id")
             turns.append(await self._items(kept, "previous_response_id"))
             following = kept.previous
@@ -121,7 +121,7 @@ class Conversations:
         for each in await self._items(await self._find(response_id, f"{param}.id"), f"{param}.id"):
             if each.get("id") == name:
                 return each
-        raise refusal(f"{param}.id", f"the response has no item {name[:64]!r}")
+        raise invalid(f"{param}.id", f"the response has no item {name[:64]!r}")
 
     async def _find(self, response_id: str, param: str) -> KeptResponse:
         kept = await self._store.find(self._owner, response_id)

@@ -63,7 +63,7 @@ from app.http.requests.tools import (
     leave_out_others,
     tool_use,
 )
-from app.http.requests.unserved import NO_EFFECT, RESPONSES, left_out, refused
+from app.http.requests.unsupported import NO_EFFECT, RESPONSES, left_out, refused
 from app.http.requests.wire import (
     Body,
     ByType,
@@ -72,10 +72,10 @@ from app.http.requests.wire import (
     Name,
     Other,
     TokenLimit,
-    Unserved,
+    Unsupported,
     Wire,
+    invalid,
     missing,
-    refusal,
 )
 from app.http.responses.kept import Conversations, Resumed, not_kept
 from app.http.responses.write import (
@@ -201,7 +201,7 @@ Item = Annotated[
 
 
 class TextConfig(Wire):
-    unserved: ClassVar[Mapping[str, Unserved]] = {"verbosity": left_out("medium")}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {"verbosity": left_out("medium")}
 
     format: ResponseFormat | None = None
 
@@ -209,7 +209,7 @@ class TextConfig(Wire):
 class _ToolParam(Wire):
     """Tool options of OpenAI's newer models; only values without effect are accepted."""
 
-    unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {"defer_loading": left_out(False)}
     """A tool that could be loaded later is offered at once."""
 
     allowed_callers: list[Literal["direct"]] | None = None
@@ -269,7 +269,7 @@ AnyToolChoice = (
 
 
 class ReasoningOptions(ReasoningFields):
-    unserved: ClassVar[Mapping[str, Unserved]] = {
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {
         "context": refused("the model sees exactly the input; leave it out", "auto"),
         "generate_summary": left_out("auto", "none"),
         "mode": refused("leave it out", "standard"),
@@ -284,7 +284,7 @@ ClientId = Annotated[str, Field(max_length=1024)]
 class ConversationFields(Body):
     """The fields that determine the prompt."""
 
-    unserved = RESPONSES
+    unsupported = RESPONSES
     no_effect = NO_EFFECT
 
     model: str | None = None
@@ -453,7 +453,7 @@ def read_conversation(
     """
     if wire.previous_response_id is not None and not isinstance(body, Resumed):
         reason = "this server stores no responses; send the conversation in input"
-        raise refusal("previous_response_id", reason)
+        raise invalid("previous_response_id", reason)
     if not isinstance(wire.input, str):
         check_message_count(wire.input, config.max_messages, "items", param="input")
     definitions: list[tuple[str, Definition]] = []
@@ -638,7 +638,7 @@ class _ItemReader(TemplateMessages):
                 "the item itself (clients do this with store: false)"
             )
         if type not in _OF_OTHERS:
-            raise refusal(param, reason)
+            raise invalid(param, reason)
         self._ignored.leave_out(f"{param}.type", f"{param}: {reason}", name=f"input[].type={type}")
 
 

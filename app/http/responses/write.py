@@ -87,6 +87,7 @@ class _Item:
 
     def __init__(self, kind: _Kind, key: str, index: int, fields: Mapping[str, Any]) -> None:
         self.kind = kind
+        self._logs = kind is _MESSAGE
         self._id = f"{kind.prefix}_{key}_{index}"
         self._index = index
         self._fields = {**kind.fields, **fields}
@@ -127,10 +128,6 @@ class _Item:
             fields["name"] = self._fields["name"]
         done = self._event("done", **fields)
         return [done, *self._of_part("done"), self._of_item("done", status)]
-
-    @property
-    def _logs(self) -> bool:
-        return self.kind is _MESSAGE
 
     def _part(self) -> dict[str, Any]:
         part: dict[str, Any] = {"type": self.kind.text, "text": self.text}
