@@ -109,8 +109,9 @@ def _parse(body: Mapping[str, Any], ignored: Ignored, api: Api) -> BatchRequest:
 
 
 async def _create(call: BatchRequest, ticket: Ticket, api: Api) -> dict[str, Any]:
-    after = call.output_expires_after and dict(call.output_expires_after)
-    seconds = expiry(after, "output_expires_after") if after else KEPT_SECONDS
+    after, seconds = call.output_expires_after, KEPT_SECONDS
+    if after is not None:
+        seconds = expiry(after.anchor, after.seconds, "output_expires_after")
     store, owner = api.stored("batches"), api.config.api_keys.owners.get(ticket.tenant, "")
     file = await store.run(store.state.find_file, owner, call.input_file_id)
     if file is None or file["purpose"] != "batch":

@@ -219,15 +219,14 @@ def _checked(form: FormData, ignored: Ignored) -> tuple[UploadFile, int]:
     if anchor is None and seconds is None:
         return file, KEPT_SECONDS
     number = int(seconds) if isinstance(seconds, str) and seconds.isdecimal() else None
-    return file, expiry({"anchor": anchor, "seconds": number}, "expires_after")
+    return file, expiry(anchor, number, "expires_after")
 
 
-def expiry(given: Mapping[str, Any], param: str) -> int:
+def expiry(anchor: Any, seconds: int | None, param: str) -> int:
     """The lifetime of a file in seconds. Raises ``InvalidRequest``."""
-    if given.get("anchor") != "created_at":
+    if anchor != "created_at":
         raise invalid(f"{param}.anchor", "it must be created_at")
-    seconds = given.get("seconds")
-    if not isinstance(seconds, int) or not _SHORTEST <= seconds <= _LONGEST:
+    if seconds is None or not _SHORTEST <= seconds <= _LONGEST:
         raise invalid(f"{param}.seconds", f"it must be {_SHORTEST} to {_LONGEST}")
     return seconds
 

@@ -344,10 +344,10 @@ def read_conversation(
 
 def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
     """OpenRouter's fields, old and new, combined with ``thinking`` of other servers."""
+    fields = with_thinking(wire.reasoning, wire.thinking)
     if wire.include_reasoning is None:
-        return with_thinking(wire.reasoning, wire.thinking)
-    excluded = not wire.include_reasoning
-    fields = with_thinking(wire.reasoning, wire.thinking) or ReasoningFields()
+        return fields
+    excluded, fields = not wire.include_reasoning, fields or ReasoningFields()
     if fields.exclude not in (None, excluded):
         raise InvalidRequest(
             "include_reasoning and reasoning.exclude contradict each other; send one of them",
