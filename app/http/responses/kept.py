@@ -30,15 +30,24 @@ class Resumed(dict[str, Any]):
     """A body with the stored items in place of references to them."""
 
     def __init__(
-        self, body: dict[str, Any], history: Items, own: Items, store: ResponseStore, owner: str
+        self,
+        body: dict[str, Any],
+        history: Items,
+        own: Mapping[int, dict[str, Any]],
+        store: ResponseStore,
+        owner: str,
     ) -> None:
-        """``history``: the items of earlier responses; ``own``: those that the request brings."""
-        self.is_text = isinstance(body.get("input"), str)
-        """Whether ``own`` is a text in ``body``."""
-        joined = body["input"] if self.is_text and not history else [*history, *own]
+        """``history``: the items of earlier responses; ``own``: those that the request brings, by
+        their numbers in its input."""
+        is_text = isinstance(body.get("input"), str)
+        joined = body["input"] if is_text and not history else [*history, *own.values()]
         super().__init__({**body, "input": joined})
-        self.history = len(history)
-        self._own = own
+        self.params = [
+            *(f"previous_response_id[{number}]" for number in range(len(history))),
+            *("input" if is_text else f"input[{number}]" for number in own),
+        ]
+        """For each item of the joined input, the field of the request that it is from."""
+        self._own = list(own.values())
         self._store = store
         self._owner = owner
 
@@ -83,11 +92,11 @@ class Conversations:
         if not isinstance(given, list):
             return body, 0
         known = {item["id"] for item in history}
-        own = [
-            await self._referred(item, f"input[{number}]")
+        own = {
+            number: await self._referred(item, f"input[{number}]")
             for number, item in enumerate(given)
             if not (_is_reference(item) and item["id"] in known)  # it is in the history already
-        ]
+        }
         return Resumed(body, history, own, self._store, self._owner), before - self._left
 
     async def input_of(self, kept: KeptResponse) -> Items:

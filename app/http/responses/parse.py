@@ -4,9 +4,10 @@ its renderer; routes for stored responses.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -278,6 +279,8 @@ class ReasoningOptions(ReasoningFields):
     """Summaries are not supported: the reasoning itself is shown."""
 
 
+_ITEM = re.compile(r"input\[(\d+)\]")
+
 ClientId = Annotated[str, Field(max_length=1024)]
 
 
@@ -304,6 +307,19 @@ class ConversationFields(Body):
     """As in chat completions; ``reasoning`` has more options."""
     schema_in_prompt: SchemaInPrompt | None = None
     """Extension: tell the model the answer's schema; None is the server's default."""
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any], ignored: Ignored) -> Self:
+        """As ``Body.read``; errors name an item of a joined input by its field in the request."""
+        try:
+            return super().read(body, ignored)
+        except InvalidRequest as error:
+            item = _ITEM.match(error.param or "")
+            if item is None or not isinstance(body, Resumed):
+                raise
+            param, field = item[0], body.params[int(item[1])]
+            message = str(error).replace(param, field, 1)
+            raise InvalidRequest(message, param=f"{field}{item.string[item.end() :]}") from None
 
 
 class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
@@ -552,14 +568,9 @@ def _template_messages(
     if isinstance(wire.input, str):
         reader.add(MessageItem(role="user", content=wire.input), "input")
     else:
-        history = body.history if isinstance(body, Resumed) else 0
         for number, item in enumerate(wire.input):
-            at = f"input[{number - history}]"
-            if number < history:
-                at = f"previous_response_id[{number}]"
-            elif isinstance(body, Resumed) and body.is_text:
-                at = "input"
-            reader.add(item, at)
+            param = body.params[number] if isinstance(body, Resumed) else f"input[{number}]"
+            reader.add(item, param)
     messages, passages = reader.messages, reader.passages
     if not (instructions := wire.instructions):
         return messages, passages
