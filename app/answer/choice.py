@@ -99,7 +99,7 @@ class ChoiceReader:
         self._shows_reasoning = plan.reasoning.shown
         self._reader = None if plan.is_content_alone else plan.answer_reader()
         if self._reader is not None:
-            self._reader.push(plan.given)
+            self._reader.push(plan.prefill_text)
         self._call_ids = plan.format.tools.ids
         self._custom = frozenset(tool.name for tool in tools if tool.custom)
         self._input: InputReader | None = None
@@ -114,19 +114,19 @@ class ChoiceReader:
             content = plan.content.schema if isinstance(plan.content, JsonSchema) else None
             self._spans = SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
         self._fields = FieldReader(content=plan.content_is == "json") if options.fields else None
-        if self._fields is not None and plan.begun is not None:
-            self._fields.read([Content(plan.begun.content)])
+        if self._fields is not None and plan.prefill is not None:
+            self._fields.read([Content(plan.prefill.content)])
         self._origins = OriginReader() if options.origins else None
         self._calls = 0
         self._open_calls = 0
         self._waiting: deque[tuple[int, AnswerToken]] = deque()
         """Tokens that are in no piece yet, with the offsets of their first bytes."""
-        self._given = len(plan.given)
+        self._prefill = len(plan.prefill_text)
         """Number of characters of the client's prefill, which are not sent back."""
-        self._received = len(plan.given.encode())
+        self._received = len(plan.prefill_text.encode())
         """Bytes of the prefill and all tokens so far."""
         self._decoder = Utf8Decoder(places=self._reader is not None)
-        self._decoder.decode(plan.given.encode())
+        self._decoder.decode(plan.prefill_text.encode())
 
     def read(self, chunks: Sequence[TokenChunk]) -> list[Piece]:
         """The pieces that one or more ``chunks`` add, in order.
@@ -149,9 +149,9 @@ class ChoiceReader:
             found = self._reader.push(text)
             if reason is not None:
                 found += self._reader.finish(cut=reason == "length")
-            if self._given:
-                found = [piece for each in found if (piece := self._behind_given(each))]
-            pieces = [self._with_own(piece) for piece in found]
+            if self._prefill:
+                found = [piece for each in found if (piece := self._after_prefill(each))]
+            pieces = [self._with_tokens(piece) for piece in found]
         if self._confidence is not None:
             self._confidence.read(chunks, text, pieces)
         if self._spans is not None:
@@ -191,14 +191,14 @@ class ChoiceReader:
             found.spans = spans
         return [] if found == Measurements() else [found]
 
-    def _behind_given(self, piece: TextPiece) -> TextPiece | None:
+    def _after_prefill(self, piece: TextPiece) -> TextPiece | None:
         """The new part of a piece: the reader may have held back the end of the prefill."""
-        if piece.start < self._given and isinstance(piece, Content | Reasoning):
-            text = piece.text[self._given - piece.start :]
-            return type(piece)(text, self._given) if text else None
+        if piece.start < self._prefill and isinstance(piece, Content | Reasoning):
+            text = piece.text[self._prefill - piece.start :]
+            return type(piece)(text, self._prefill) if text else None
         return piece
 
-    def _with_own(self, piece: TextPiece) -> TextPiece:
+    def _with_tokens(self, piece: TextPiece) -> TextPiece:
         """``piece``; content gets its tokens, a call an id, and tokens of reasoning are counted."""
         start, end = self._decoder.bytes_before(piece.start), self._decoder.bytes_before(piece.end)
         tokens = []

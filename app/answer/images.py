@@ -31,10 +31,16 @@ class ImageSource:
     """Whether few pixels of it will do."""
 
 
-def appended(before: str, text: str) -> str:
-    """``text`` behind ``before``, on a line of its own unless one of them is an image."""
-    beside_image = before.endswith(IMAGE_MARK) or text.startswith(IMAGE_MARK)
-    return f"{before}{text}" if beside_image else f"{before}\n{text}"
+def joined(texts: Sequence[str]) -> str:
+    """``texts`` with a newline between two of them, unless one of the two is an image."""
+    parts = [*texts[:1]]
+    after_image = bool(texts) and texts[0].endswith(IMAGE_MARK)
+    for text in texts[1:]:
+        if not after_image and not text.startswith(IMAGE_MARK):
+            parts.append("\n")
+        parts.append(text)
+        after_image = text.endswith(IMAGE_MARK) or (after_image and not text)
+    return "".join(parts)
 
 
 def without_images(content: str) -> str:

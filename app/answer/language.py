@@ -7,7 +7,8 @@ validated against the schemas that constrained them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 
 from app.answer.formats.calls import ToolFormat
 from app.answer.formats.reasoning import (
@@ -161,7 +162,7 @@ def with_reasoning(
 def _gap(body: Part, format: ReasoningFormat) -> Part:
     """Newlines between the reasoning and what follows it."""
     constrained = (leaf for leaf in _first_leaves(body) if not isinstance(leaf, FreeText))
-    if not format.then and any(_may_start(leaf, "\n") for leaf in constrained):
+    if not format.then and any(_may_start(leaf)("\n") for leaf in constrained):
         # Require all newlines: otherwise the answer's own could be taken for them.
         return FixedText("\n" * NEWLINES_BEFORE_ANSWER)
     return Repeated(FixedText("\n"), at_most=NEWLINES_BEFORE_ANSWER)
@@ -184,12 +185,12 @@ def _spec(part: Part) -> ConstraintSpec:
 
 def _not_starting(part: Part, marks: Iterable[str]) -> Part:
     """The texts of ``part`` at whose start the reader finds none of ``marks``."""
-    leaves = list(_first_leaves(part))
+    starts = [_may_start(leaf) for leaf in _first_leaves(part)]
     # The reader may pass over newlines before a mark.
     prefixes = (
         "\n" * count + mark for mark in marks for count in range(NEWLINES_BEFORE_ANSWER + 1)
     )
-    relevant = tuple(each for each in prefixes if any(_may_start(leaf, each) for leaf in leaves))
+    relevant = tuple(each for each in prefixes if any(may_start(each) for may_start in starts))
     return NotStarting(part, relevant) if relevant else part
 
 
@@ -236,21 +237,30 @@ def _may_be_empty(part: Part) -> bool:
     return True
 
 
-def _may_start(leaf: Part, prefix: str) -> bool:
-    """Whether a text that begins with ``leaf`` may begin with ``prefix``; False if certain."""
+def _may_start(leaf: Part) -> Callable[[str], bool]:
+    """Tells whether a text that begins with ``leaf`` may begin with a prefix; False if certain.
+
+    A call takes O(log n) for a choice of n options.
+    """
     match leaf:
         case FixedText(text):
-            return _agree(text, prefix)
+            texts = [text]
         case Choice(options):
-            return any(_agree(option, prefix) for option in options)
+            texts = sorted(options)
         case JsonSchema() | JsonObject():
-            return _JSON_BEGINNING.match(prefix) is not None
-    return True
+            return lambda prefix: _JSON_BEGINNING.match(prefix) is not None
+        case _:
+            return lambda prefix: True
+    known = set(texts)
 
+    def may_start(prefix: str) -> bool:
+        """Whether a text begins with ``prefix``, or ``prefix`` with a text: more may follow it."""
+        at = bisect_left(texts, prefix)
+        if at < len(texts) and texts[at].startswith(prefix):
+            return True
+        return any(prefix[:size] in known for size in range(len(prefix)))
 
-def _agree(text: str, prefix: str) -> bool:
-    """Whether one is a prefix of the other: text after ``text`` may complete ``prefix``."""
-    return text.startswith(prefix) or prefix.startswith(text)
+    return may_start
 
 
 def _ends_free(part: Part) -> bool:

@@ -16,15 +16,15 @@ from app.answer.confidence import ContentKind
 from app.answer.fields import ClosedValue, ValueScanner
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import (
-    AS_IT_IS,
     BARE,
+    DEFAULT_REASONING,
+    FALLBACK_REASONING,
     NEWLINES_BEFORE_ANSWER,
-    UNTAUGHT,
     ReasoningUse,
 )
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
 from app.answer.pieces import CallArguments, CallStart, Content
-from app.answer.prompt import Begun, Conversation, Opening, Prompt, opening, render
+from app.answer.prompt import Conversation, Opening, Prefill, Prompt, opening, render
 from app.answer.reader import AnswerLocator, AnswerReader
 from app.answer.tools import ToolUse
 from app.core.composite import Composite
@@ -68,7 +68,7 @@ def prepare(
         return prepare(without, content, tools, tokenizer, format, expand=expand)
     shows_schema = None if shown is None else bool(shown.schema)
     plan = AnswerPlan.of(rendered, content, tools, format, prompt.reasoning, shows_schema)
-    return plan if prompt.begun is None else plan.begin(prompt.begun, tokenizer.encode)
+    return plan if prompt.prefill is None else plan.with_prefill(prompt.prefill, tokenizer.encode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ class AnswerPlan:
     """Whether the prompt shows the content's schema; False: it was too long."""
     images: PromptImages | None = None
     """Images of the prompt, with their places."""
-    begun: Begun | None = None
+    prefill: Prefill | None = None
     """The client's prefill of the answer."""
-    given: str = ""
+    prefill_text: str = ""
     """Text of the prefill, with the marks around it: the prompt ends with it."""
 
     @classmethod
@@ -103,13 +103,13 @@ class AnswerPlan:
         content: ConstraintSpec | None,
         tools: ToolUse | None,
         format: ChatFormat,
-        reasoning: ReasoningUse = AS_IT_IS,
+        reasoning: ReasoningUse = DEFAULT_REASONING,
         shows_schema: bool | None = None,
     ) -> AnswerPlan:
         """Raises ``InvalidRequest`` for a function whose parameters no object can satisfy."""
         format = _fitted(format, prompt.tail)
         if format.reasoning is None and reasoning.wanted:
-            format = replace(format, reasoning=UNTAUGHT)
+            format = replace(format, reasoning=FALLBACK_REASONING)
         again = None if reasoning.wanted is False else format.reasoning
         whole = unreasoned = answer(content, tools, format.tools, format.content, again)
         start: Opening = "closed"
@@ -137,34 +137,36 @@ class AnswerPlan:
             prompt.images,
         )
 
-    def begin(self, begun: Begun, encode: Callable[[str], Sequence[int]]) -> AnswerPlan:
-        """The plan of answers that continue ``begun``; ``encode`` tokenizes it.
+    def with_prefill(self, prefill: Prefill, encode: Callable[[str], Sequence[int]]) -> AnswerPlan:
+        """The plan of answers that continue ``prefill``; ``encode`` tokenizes it.
 
         Raises ``InvalidRequest`` if it starts a call, or is reasoning and the answer has none.
         """
         reasoning, around = self.format.reasoning, self.format.content
-        given = around.begin + begun.content
+        text = around.begin + prefill.content
         reasons = reasoning is not None and self.opening != "closed"
-        if not begun.content and not reasons:
+        if not prefill.content and not reasons:
             raise InvalidRequest(
                 "the assistant prefill is reasoning, but this answer has none; prefill content",
                 role="prompt",
             )
         if reasoning is not None and reasons:
             line = "\n" if reasoning.end.startswith("</") else ""
-            thought = begun.reasoning
+            thought = prefill.reasoning
             if self.opening != "open":
                 thought = reasoning.begin + (f"{line}{thought}" if thought else "")
-            if not begun.content:
-                given = thought
-            elif self.opening == "possible" and not begun.reasoning:
-                given = reasoning.unreasoned + given
+            if not prefill.content:
+                text = thought
+            elif self.opening == "possible" and not prefill.reasoning:
+                text = reasoning.unreasoned + text
             else:
                 behind = reasoning.then or "\n" * NEWLINES_BEFORE_ANSWER
-                given = f"{thought}{line}{reasoning.end}{behind}{given}"
-        plan = replace(self, prompt=[*self.prompt, *encode(given)], begun=begun, given=given)
+                text = f"{thought}{line}{reasoning.end}{behind}{text}"
+        plan = replace(
+            self, prompt=[*self.prompt, *encode(text)], prefill=prefill, prefill_text=text
+        )
         reader = plan.answer_reader()
-        reader.push(given)
+        reader.push(text)
         if reader.in_calls:
             raise InvalidRequest(
                 "the assistant prefill starts a tool call; prefill text", role="prompt"
@@ -182,9 +184,9 @@ class AnswerPlan:
         reasoning = self.format.reasoning
         if reasoning is None or self.opening == "closed" or self.constraint is None:
             return None
-        if self.begun is not None and self.begun.content:
+        if self.prefill is not None and self.prefill.content:
             return None
-        begin = "" if self.opening == "open" or self.given else reasoning.begin
+        begin = "" if self.opening == "open" or self.prefill_text else reasoning.begin
         kept, limit = max_tokens // ANSWER_SHARE, self.reasoning.limit(max_tokens)
         if limit is not None:
             kept = max(max_tokens - limit, 0)
@@ -220,7 +222,7 @@ class AnswerPlan:
         """
         if not self.has_json:
             return None
-        whole = self.given + text.decode(errors="ignore")
+        whole = self.prefill_text + text.decode(errors="ignore")
         name, written = None, list[str]()
         is_json = self.content_is == "json"
         if self.is_content_alone:

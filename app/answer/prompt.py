@@ -10,7 +10,12 @@ from typing import Any, Literal
 from app.answer.formats.calls import CallIds
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.families import PLAIN
-from app.answer.formats.reasoning import AS_IT_IS, INSTRUCTION, ReasoningFormat, ReasoningUse
+from app.answer.formats.reasoning import (
+    DEFAULT_REASONING,
+    INSTRUCTION,
+    ReasoningFormat,
+    ReasoningUse,
+)
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.images import ImageSource, as_templates_take_it, results_first
 from app.answer.schema_prompt import SchemaPrompt, kept_schema
@@ -35,7 +40,7 @@ Otherwise, answer with text."""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class Prefill:
     """The prefill of an answer, which the model continues."""
 
     content: str
@@ -56,12 +61,12 @@ class Conversation:
     """Further variables of the chat template (``enable_thinking``, ...)."""
     passages: Sequence[Passage] = ()
     """Texts of the messages, by the API's names, which verbatim values may quote."""
-    reasoning: ReasoningUse = AS_IT_IS
+    reasoning: ReasoningUse = DEFAULT_REASONING
     schema_prompt: SchemaPrompt | None = None
     """The answer's schema for the prompt; None: it is not shown."""
     images: Sequence[ImageSource] = ()
     """Images for the marks in the messages, in order."""
-    begun: Begun | None = None
+    prefill: Prefill | None = None
     """Prefill of the answer, after all messages."""
     opens: bool = True
     """Whether the prompt opens an assistant message."""
@@ -293,7 +298,7 @@ def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
 
 def _written_out(messages: Sequence[dict[str, Any]], format: SpelledCalls) -> list[dict[str, Any]]:
     """Messages for templates without calls. Results are merged so that roles still alternate."""
-    written: list[dict[str, Any]] = []
+    written: list[tuple[dict[str, Any], list[Any]]] = []  # with the contents to be merged
     after_result = False
     for message in messages:
         result = message["role"] == "tool"
@@ -301,11 +306,17 @@ def _written_out(messages: Sequence[dict[str, Any]], format: SpelledCalls) -> li
         if result:
             name = message.get("name", message.get("tool_call_id", "the function"))
             plain = {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
-        if written and (result or after_result) and written[-1]["role"] == plain["role"] == "user":
-            plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
-        written.append(plain)
+        contents: list[Any] = []
+        both_user = written and written[-1][0]["role"] == plain["role"] == "user"
+        if both_user and (result or after_result):
+            _, contents = written.pop()
+        contents.append(plain["content"])
+        written.append((plain, contents))
         after_result = result
-    return written
+    return [
+        {**plain, "content": _paragraphs(*contents) if len(contents) > 1 else contents[0]}
+        for plain, contents in written
+    ]
 
 
 def _instructed(

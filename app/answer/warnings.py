@@ -30,9 +30,9 @@ class RelaxedAnswers:
         relaxed: Sequence[Relaxation],
         content: ConstraintSpec | None,
         tools: ToolUse | None,
-        begun: str = "",
+        prefill: str = "",
     ) -> None:
-        """``begun``: the client's prefill of the content."""
+        """``prefill``: the client's prefill of the content."""
         functions = {} if tools is None else {subject_of(each.name): each for each in tools.tools}
         self.warnings: list[Warned] = []
         self._schemas: dict[str | None, object] = {}
@@ -45,7 +45,7 @@ class RelaxedAnswers:
                 self._schemas[name] = objects_of(tool.parameters)
             elif isinstance(content, JsonSchema):
                 self._schemas[name] = content.schema
-        self._begun = begun
+        self._prefill = prefill
         self._contents: dict[int, list[str]] = {}
         self._calls: dict[tuple[int, int], tuple[str, list[str]]] = {}
 
@@ -54,7 +54,7 @@ class RelaxedAnswers:
         for piece in pieces:
             match piece:
                 case Content(text=text) if text and None in self._schemas:
-                    self._contents.setdefault(index, [self._begun]).append(text)
+                    self._contents.setdefault(index, [self._prefill]).append(text)
                 case CallStart(index=number, name=name) if name in self._schemas:
                     self._calls[index, number] = name, []
                 case CallArguments(index=number, text=text):

@@ -16,7 +16,7 @@ from app.http.errors import NotKept, StoreOff
 from app.http.files import KEPT_SECONDS, expiry, page, paging
 from app.http.keys import owner_of
 from app.http.openapi import Page, Shape, describe
-from app.http.requests.wire import Body, Ignored, Wire, refusal
+from app.http.requests.wire import Body, Ignored, Wire, invalid
 from app.serving.admission import Ticket
 from app.store.rows import COUNTS
 from app.store.store import Store
@@ -104,13 +104,14 @@ def _parse(body: Mapping[str, Any], ignored: Ignored, api: Api) -> BatchRequest:
     wire = BatchRequest.read(body, ignored)
     names = wire.metadata or {}
     if len(names) > 16 or any(len(name) > 64 for name in names):
-        raise refusal("metadata", "it has more than 16 pairs, or a key of more than 64 characters")
+        raise invalid("metadata", "it has more than 16 pairs, or a key of more than 64 characters")
     return wire
 
 
 async def _create(call: BatchRequest, ticket: Ticket, api: Api) -> dict[str, Any]:
-    after = call.output_expires_after and dict(call.output_expires_after)
-    seconds = expiry(after, "output_expires_after") if after else KEPT_SECONDS
+    after, seconds = call.output_expires_after, KEPT_SECONDS
+    if after is not None:
+        seconds = expiry(after.anchor, after.seconds, "output_expires_after")
     store, owner = api.stored("batches"), api.config.api_keys.owners.get(ticket.tenant, "")
     file = await store.run(store.state.find_file, owner, call.input_file_id)
     if file is None or file["purpose"] != "batch":

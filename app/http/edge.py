@@ -110,7 +110,7 @@ class Edge:
             error = caught
             raise
         finally:
-            del state["send_body"]  # it refers to the scope through uvicorn: see ``let_go``
+            del state["send_body"]  # refers to the scope through uvicorn: see ``drop_tracebacks``
             if watch is not None:
                 watch.end(error)
 

@@ -20,7 +20,7 @@ from app.answer.pieces import Piece
 from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest, LeapjsonError, RequestError, Role, UnknownSchema
 from app.http.config import ApiConfig
-from app.http.errors import StoreOff, error_response, let_go, status_of
+from app.http.errors import StoreOff, drop_tracebacks, error_response, status_of
 from app.http.keys import owner_of
 from app.http.models import ServedModels
 from app.http.reports import relaxed_headers
@@ -45,7 +45,7 @@ CLIPPED = "x-leapjson-max-tokens"
 
 _MOST_FETCHED = 16
 """Maximum schemas that are read from the store for one request."""
-_UNHURRIED = 32
+_UNSTREAMED_CHUNKS = 32
 """Chunks that are collected before the task of an unstreamed answer wakes."""
 UPLOADS = 8
 """Maximum uploads at a time, of all clients: each has a file on disk until it is stored."""
@@ -247,7 +247,8 @@ async def _output(api: Api, generation: Generation, call: AnswerCall) -> AsyncIt
     renderer, begun = call.renderer(generation), False
     silence = api.config.ping_seconds if call.stream else None
     try:
-        async for deltas in generation.batches(1 if call.stream else _UNHURRIED, silence=silence):
+        at_least = 1 if call.stream else _UNSTREAMED_CHUNKS
+        async for deltas in generation.batches(at_least, silence=silence):
             if not deltas:
                 yield renderer.ping
                 continue
@@ -264,7 +265,7 @@ async def _output(api: Api, generation: Generation, call: AnswerCall) -> AsyncIt
         if call.stream and not isinstance(error, LeapjsonError):
             logger.exception("a stream failed")
         event = renderer.fail(error.named(call.names) if isinstance(error, RequestError) else error)
-        let_go(error)
+        drop_tracebacks(error)
         yield event
 
 

@@ -113,12 +113,10 @@ _OF_OLLAMA = {
 def _elsewhere(path: str) -> str:
     """A hint if ``path`` is one of another server's; "" if it is unknown."""
     first, *rest = path.strip("/").split("/")
-    if first in ("v1", "v2") and rest:
-        first, *rest = rest
-    elif first == "api" and rest and rest[0] not in ("embed", "embeddings"):
+    if first == "api" and rest and rest[0] not in ("embed", "embeddings"):
         here = _OF_OLLAMA.get(rest[0], "POST /v1/chat/completions")
         return f"does not support Ollama's API: use {here} and a client for OpenAI's API"
-    elif first == "api" and rest:
+    if first in ("v1", "v2", "api") and rest:
         first = rest[0]
     return next((text for words, text in _ELSEWHERE.items() if first in words), "")
 
@@ -212,11 +210,11 @@ def error_response(error: Exception, path: str) -> JSONResponse:
     if isinstance(error, DeadlineExceeded):  # a retry by the SDKs would be as late again
         headers["x-should-retry"] = "false"
     if isinstance(error, LeapjsonError):
-        let_go(error)
+        drop_tracebacks(error)
     return JSONResponse(envelope(error, path), status_of(error), headers)
 
 
-def let_go(error: BaseException | None) -> None:
+def drop_tracebacks(error: BaseException | None) -> None:
     """Drop the tracebacks of an error. Their frames hold the request, its automaton and the error:
     a cycle, which is never collected after ``gc.freeze`` (``load_paced``)."""
     while error is not None:

@@ -19,7 +19,7 @@ from app.http.endpoint import UPLOADS, api_of
 from app.http.errors import BodyTooLarge, NotKept
 from app.http.keys import owner_of
 from app.http.openapi import Deleted, Json, Page, Shape, describe
-from app.http.requests.wire import Ignored, missing, refusal
+from app.http.requests.wire import Ignored, invalid, missing
 from app.store.rows import NewFile, fresh_id
 from app.store.store import CHUNK, Store
 
@@ -211,7 +211,7 @@ def _checked(form: FormData, ignored: Ignored) -> tuple[UploadFile, int]:
     if purpose is None:
         raise missing("purpose")
     if purpose != "batch":
-        raise refusal("purpose", "it must be batch: files are for batches only")
+        raise invalid("purpose", "it must be batch: files are for batches only")
     anchor = fields.pop("expires_after[anchor]", None)
     seconds = fields.pop("expires_after[seconds]", None)
     for name in fields:
@@ -219,16 +219,15 @@ def _checked(form: FormData, ignored: Ignored) -> tuple[UploadFile, int]:
     if anchor is None and seconds is None:
         return file, KEPT_SECONDS
     number = int(seconds) if isinstance(seconds, str) and seconds.isdecimal() else None
-    return file, expiry({"anchor": anchor, "seconds": number}, "expires_after")
+    return file, expiry(anchor, number, "expires_after")
 
 
-def expiry(given: Mapping[str, Any], param: str) -> int:
+def expiry(anchor: Any, seconds: int | None, param: str) -> int:
     """The lifetime of a file in seconds. Raises ``InvalidRequest``."""
-    if given.get("anchor") != "created_at":
-        raise refusal(f"{param}.anchor", "it must be created_at")
-    seconds = given.get("seconds")
-    if not isinstance(seconds, int) or not _SHORTEST <= seconds <= _LONGEST:
-        raise refusal(f"{param}.seconds", f"it must be {_SHORTEST} to {_LONGEST}")
+    if anchor != "created_at":
+        raise invalid(f"{param}.anchor", "it must be created_at")
+    if seconds is None or not _SHORTEST <= seconds <= _LONGEST:
+        raise invalid(f"{param}.seconds", f"it must be {_SHORTEST} to {_LONGEST}")
     return seconds
 
 

@@ -18,8 +18,8 @@ from app.http.endpoint import Api, api_of, endpoint, reading
 from app.http.errors import ANTHROPIC_VERSION
 from app.http.models import ServedModel
 from app.http.openapi import Deleted, Shape, describe
-from app.http.requests.unserved import refused
-from app.http.requests.wire import Body, Ignored, Unserved
+from app.http.requests.unsupported import refused
+from app.http.requests.wire import Body, Ignored, Unsupported
 from app.serving.adapters import NAME
 from app.serving.admission import Ticket
 
@@ -32,7 +32,7 @@ AdapterName = Annotated[str, Field(pattern=NAME)]
 
 
 class LoadAdapter(Body):
-    unserved: ClassVar[Mapping[str, Unserved]] = {
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {
         "load_inplace": refused("unload the adapter first", False)
     }
 
@@ -43,7 +43,9 @@ class LoadAdapter(Body):
 
 
 class UnloadAdapter(Body):
-    unserved: ClassVar[Mapping[str, Unserved]] = {"lora_int_id": refused("give lora_name alone")}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {
+        "lora_int_id": refused("give lora_name alone")
+    }
 
     lora_name: AdapterName
 

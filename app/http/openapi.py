@@ -260,7 +260,7 @@ class _Closed(_AnyOf):
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         described = super().model_schema(schema)
         model = schema["cls"]
-        if issubclass(model, Wire) and not (issubclass(model, Other) or model.has_notes):
+        if issubclass(model, Wire) and not (issubclass(model, Other) or model.allows_extra):
             described["additionalProperties"] = False
         return described
 

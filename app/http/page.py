@@ -80,19 +80,15 @@ def page_files(folder: Path) -> dict[str, _File]:
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            name = path.relative_to(folder).as_posix()
-            found[_AT.get(name, FILES + name)] = _read(path)
+            name, content = path.relative_to(folder).as_posix(), path.read_bytes()
+            hashed = _HASHED.search(path.name)
+            found[_AT.get(name, FILES + name)] = _File(
+                content=content,
+                media_type=_TYPES.get(path.suffix, "application/octet-stream"),
+                etag=f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"',
+                cached="public, max-age=31536000, immutable" if hashed else "no-cache",
+            )
     return found
-
-
-def _read(path: Path) -> _File:
-    content = path.read_bytes()
-    return _File(
-        content=content,
-        media_type=_TYPES.get(path.suffix, "application/octet-stream"),
-        etag=f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"',
-        cached="public, max-age=31536000, immutable" if _HASHED.search(path.name) else "no-cache",
-    )
 
 
 @cache

@@ -24,7 +24,7 @@ from app.http.endpoint import Api, api_of, endpoint, reading
 from app.http.errors import NotKept
 from app.http.openapi import Shape, describe
 from app.http.requests.constraints import ResponseFormat
-from app.http.requests.unserved import NO_EFFECT
+from app.http.requests.unsupported import NO_EFFECT
 from app.http.requests.wire import Body, Ignored, Name, Wire
 from app.serving.admission import Ticket
 from app.serving.compiling.schema_registry import RegisteredSchema

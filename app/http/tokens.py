@@ -16,8 +16,8 @@ from app.http.chat.parse import ConversationFields, read_conversation
 from app.http.completions.parse import check_token_ids
 from app.http.endpoint import Api, endpoint
 from app.http.openapi import Shape, describe
-from app.http.requests.unserved import CHAT, NO_EFFECT, UNSERVED, refused
-from app.http.requests.wire import Body, Ignored, Unserved
+from app.http.requests.unsupported import CHAT, NO_EFFECT, UNSUPPORTED, refused
+from app.http.requests.wire import Body, Ignored, Unsupported
 from app.serving.admission import Ticket
 
 TOKENIZE = "/tokenize"
@@ -31,8 +31,8 @@ _ERRORS = (400, 404, 413, 429, 504)
 
 
 class TokenizeText(Body):
-    unserved: ClassVar[Mapping[str, Unserved]] = {
-        "add_generation_prompt": UNSERVED["add_generation_prompt"]
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {
+        "add_generation_prompt": UNSUPPORTED["add_generation_prompt"]
     }
     no_effect = NO_EFFECT
 
@@ -46,7 +46,7 @@ class TokenizeText(Body):
 class TokenizeChat(ConversationFields):
     """Request for the prompt of a chat completion with these fields."""
 
-    unserved: ClassVar[Mapping[str, Unserved]] = {
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {
         name: CHAT[name]
         for name in (
             "add_special_tokens",
@@ -62,7 +62,7 @@ class TokenizeChat(ConversationFields):
 
 
 class DetokenizeRequest(Body):
-    unserved: ClassVar[Mapping[str, Unserved]] = {
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {
         "skip_special_tokens": refused("all tokens are returned; leave it out", False)
     }
     no_effect = NO_EFFECT

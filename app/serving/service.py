@@ -179,8 +179,8 @@ class GenerationService:
                         relaxations |= dict.fromkeys(constraint.relaxed)
                         if constraint.holes:
                             constraint, quotable = await self._bind(constraint, prompt, scope)
-                        if plan.given:
-                            start = await self._start(constraint, plan.given.encode())
+                        if plan.prefill_text:
+                            start = await self._start(constraint, plan.prefill_text.encode())
                 if plan.images is not None and plan.images.images:
                     assert self.images is not None
                     images = await self.images.encoder.encode(plan.images, ticket, scope)
@@ -188,7 +188,7 @@ class GenerationService:
                 asked = options.spans or (options.confidence and quotable.documents)
                 texts.append(quotable if asked else None)
                 scored = None
-                if plan.begun is None and (plan.has_json or plan.is_text):
+                if plan.prefill is None and (plan.has_json or plan.is_text):
                     scored = ChoiceOptions(options.confidence, exact, plan.locator, plan.is_text)
                 for number in range(options.n):
                     seed = self.fresh_seed() if options.seed is None else options.seed + number
@@ -212,8 +212,10 @@ class GenerationService:
                     choices.append(choice)
             relaxed = None
             if relaxations:
-                begun = "" if plans[0].begun is None else plans[0].begun.content
-                relaxed = RelaxedAnswers(tuple(relaxations), request.content, request.tools, begun)
+                prefill = "" if plans[0].prefill is None else plans[0].prefill.content
+                relaxed = RelaxedAnswers(
+                    tuple(relaxations), request.content, request.tools, prefill
+                )
                 timeline.relaxed = tuple([each.keyword for each in relaxations if not each.inexact])
             generation = Generation(
                 choices,
@@ -364,7 +366,7 @@ class GenerationService:
 def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool) -> None:
     """Raises ``InvalidRequest`` for options that need values in the answer, if it has none or
     begins with a prefill."""
-    if plan.begun is not None:
+    if plan.prefill is not None:
         asked = {"confidence": options.confidence, "spans": options.spans, "choices": exact}
         for param, is_asked in asked.items():
             if is_asked:

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from app.answer.formats import detect
-from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
+from app.answer.formats.reasoning import DEFAULT_REASONING, ReasoningUse
 from app.answer.plan import AnswerPlan
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.constraint import ConstraintSpec
@@ -43,7 +43,7 @@ def planned(
     spec: ConstraintSpec | None,
     mode: str = "auto",
     prompt: str = THINKS,
-    reasoning: ReasoningUse = AS_IT_IS,
+    reasoning: ReasoningUse = DEFAULT_REASONING,
 ) -> AnswerPlan:
     use = ToolUse((TOOL,), "required" if mode == "required" else "auto")
     return AnswerPlan.of(RenderedPrompt([1], prompt), spec, use, FORMAT, reasoning)

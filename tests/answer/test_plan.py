@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from typing import Any
 
 import jsonschema
@@ -14,7 +15,7 @@ from app.answer.formats import ChatFormat, detect
 from app.answer.formats.calls import ToolFormat
 from app.answer.formats.families import HERMES, LLAMA, PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
-from app.answer.language import answer, is_open_ended, with_reasoning
+from app.answer.language import _may_start, answer, is_open_ended, with_reasoning
 from app.answer.pieces import CallStart, Content
 from app.answer.pieces import TextPiece as Piece
 from app.answer.prompt import Opening
@@ -219,6 +220,23 @@ def test_one_call_alone_where_the_format_or_the_request_says_so() -> None:
     assert one is not None
     assert WALKER.admits(several, text)
     assert not WALKER.admits(one, text)
+
+
+@pytest.mark.parametrize("options", [("",), ("a", "ab", "b"), ("b", "abc", "a"), ("abd", "c")])
+def test_a_choice_may_start_as_its_options_do_or_with_one_of_them(options: tuple[str, ...]) -> None:
+    may_start = _may_start(Choice(options))
+    for prefix in ("a", "ab", "abc", "abd", "b", "ba", "c", "d"):
+        expected = any(each.startswith(prefix) or prefix.startswith(each) for each in options)
+        assert may_start(prefix) == expected
+
+
+def test_many_options_are_compared_with_many_functions_quickly() -> None:
+    """One by one, 20,000 options and 1,000 functions took 12 s."""
+    use = ToolUse(tuple(FunctionTool(f"f{number}") for number in range(1_000)))
+    options = tuple(map(str, range(20_000)))
+    started = time.process_time()
+    answer(Choice(options), use, PLAIN)
+    assert time.process_time() - started < 2
 
 
 def test_json_content_may_look_like_a_call_of_another_function() -> None:

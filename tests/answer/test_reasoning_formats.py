@@ -12,7 +12,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from app.answer.formats import detect
-from app.answer.formats.reasoning import AS_IT_IS, BARE, ReasoningUse
+from app.answer.formats.reasoning import BARE, DEFAULT_REASONING, ReasoningUse
 from app.answer.pieces import CallStart
 from app.answer.plan import AnswerPlan
 from app.answer.prompt import Conversation, Opening, template_input
@@ -65,7 +65,7 @@ def planned(
     template: str,
     content: ConstraintSpec | None = None,
     tools: ToolUse | None = None,
-    use: ReasoningUse = AS_IT_IS,
+    use: ReasoningUse = DEFAULT_REASONING,
     prompt: str | None = None,
 ) -> AnswerPlan:
     tail = prompt_of(template) if prompt is None else prompt

@@ -7,12 +7,14 @@ other servers (vllm 42475, ik_llama.cpp 1964, ROCm/ATOM 2178).
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
-from app.http.requests.wire import HEADER
-from tests.http.harness import client_of
+from app.http.requests.wire import HEADER, Ignored
+from app.http.responses.parse import ConversationFields, _tool_use, read_conversation
+from tests.http.harness import CONFIG, client_of
 from tests.http.responses import (
     CITY,
     PATH,
@@ -186,6 +188,35 @@ async def test_a_tool_of_a_namespace_can_be_chosen(choice: Any) -> None:
     response = await response_of(bench, tools=TOOLS, tool_choice=choice)
     assert response["output"][0]["namespace"] == "mcp__files__"
     assert "exec_command" not in bench.compiled[-1].cache_key()
+
+
+async def test_an_unknown_namespace_is_refused() -> None:
+    allowed = [{"type": "namespace", "name": "mcp__files__"}, {"type": "namespace", "name": "x"}]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": allowed}
+    async with client_of(writing(READ, WITH_TOOLS)) as client:
+        asked = {"model": "demo", "input": "hi", "tools": TOOLS, "tool_choice": choice}
+        answer = await client.post(PATH, json=asked)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["message"] == "tool_choice names 'x', which is not in tools"
+
+
+async def test_many_tools_are_chosen_in_linear_time() -> None:
+    """16,384 names among as many tools took 20 seconds one by one."""
+    spaces = {
+        f"n{space}": [{"type": "function", "name": f"f{space}_{each}"} for each in range(128)]
+        for space in range(128)
+    }
+    tools = [{"type": "namespace", "name": each, "tools": spaces[each]} for each in spaces]
+    named = [tool for inner in spaces.values() for tool in inner]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": named}
+    body = {"model": "demo", "input": "hi", "tools": tools, "tool_choice": choice}
+    wire = ConversationFields.read(body, Ignored())
+    _, found, namespaces = read_conversation(wire, body, Ignored(), CONFIG, None)
+    started = time.process_time()
+    use = _tool_use(wire, found, namespaces, CONFIG)
+    assert time.process_time() - started < 2
+    assert use is not None
+    assert len(use.tools) == len(named)
 
 
 async def test_items_that_only_another_server_can_read_are_left_out_by_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from app.answer.formats import ChatFormat
 from app.answer.formats.families import HERMES, PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
+from app.answer.prompt import template_input
 from app.core.specs import JsonSchema
-from app.http.requests.wire import HEADER
-from tests.http.harness import CHAT, chat, client_of
+from app.http.messages.parse import CountTokensRequest, read_conversation
+from app.http.requests.wire import HEADER, Ignored
+from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.http.responses import CITY, PATH, REASONER, WITH_TOOLS, asking, writing
 from tests.serving.fakes import Bench
 
@@ -65,6 +68,35 @@ async def test_edits_of_long_prompts_are_left_out_by_name() -> None:
     edit = {"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 9}}
     named = "context_management.edits[].type=clear_tool_uses_20250919"
     assert await managed(KEEP_ALL, edit) == (ALL, named)
+
+
+async def test_of_several_edits_the_one_that_keeps_the_fewest_counts() -> None:
+    two = {**KEEP_ALL, "keep": {"type": "thinking_turns", "value": 2}}
+    one = {"type": "clear_thinking_20251015"}
+    assert await managed(two, one, KEEP_ALL, two) == (ALL[2:], None)
+
+
+def test_many_blocks_and_edits_are_read_in_linear_time() -> None:
+    """Each of these took from 3 s to a minute when work was quadratic."""
+    call = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    results = [{"type": "tool_result", "tool_use_id": "a", "content": "x"}] * 30_000
+    edits = [{"type": "clear_thinking_20251015"}] * 20_000
+    body = {
+        "model": "demo",
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "abcdefghijkl"}] * 50_000},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": results},
+        ],
+        "context_management": {"edits": edits},
+    }
+    wire = CountTokensRequest.read(body, Ignored())
+    started = time.process_time()
+    conversation, _ = read_conversation(wire, Ignored(), CONFIG)
+    given = template_input(conversation, ChatFormat(tools=PLAIN))
+    assert time.process_time() - started < 3
+    assert [each["role"] for each in given.messages] == ["user", "assistant", "user"]
+    assert given.messages[2]["content"].count("Result of f:") == len(results)
 
 
 async def test_no_edit_is_none() -> None:

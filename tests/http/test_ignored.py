@@ -14,7 +14,7 @@ import pytest
 from app.http.chat.parse import ChatCompletionRequest
 from app.http.completions.parse import CompletionRequest
 from app.http.messages.parse import MessagesRequest
-from app.http.requests.unserved import UNSERVED
+from app.http.requests.unsupported import UNSUPPORTED
 from app.http.requests.wire import HEADER, Body, Ignored, _declared
 from app.http.responses.parse import ResponsesRequest
 from tests.http.harness import CHAT, CONFIG, application, client_of
@@ -173,13 +173,13 @@ def test_a_supported_field_is_not_silently_ignored_by_another_api() -> None:
     harmless |= {"store", "context_management"}  # they store answers, or shorten long prompts
     acted_on = set().union(*map(_declared, WIRES)) - harmless
     for wire in WIRES:
-        refused = {name for name, field in wire.unserved.items() if field.instead is not None}
+        refused = {name for name, field in wire.unsupported.items() if field.instead is not None}
         assert acted_on - _declared(wire) - wire.no_effect - refused == set(), wire
 
 
 def test_no_field_is_both_acted_on_and_not() -> None:
     for wire in WIRES:
-        assert _declared(wire) & set(wire.unserved) == set(), wire
+        assert _declared(wire) & set(wire.unsupported) == set(), wire
 
 
 async def test_a_stream_names_them_too() -> None:
@@ -238,5 +238,5 @@ def test_an_index_is_not_part_of_a_name() -> None:
 
 def test_the_page_lists_what_is_refused() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/requests.md").read_text(encoding="utf-8")
-    refused = {name for name, field in UNSERVED.items() if field.instead is not None}
+    refused = {name for name, field in UNSUPPORTED.items() if field.instead is not None}
     assert {name for name in refused if not re.search(rf"`{name}\b", page)} == set()

@@ -86,6 +86,28 @@ async def test_a_stream_is_kept_before_its_end_is_told() -> None:
     assert bench.tokenizer.seen[1][1]["reasoning_content"] == "Hm."
 
 
+@pytest.mark.parametrize(
+    ("item", "param", "message"),
+    [
+        ({"role": "user"}, "input[1].content", "Missing required parameter: 'input[1].content'."),
+        ({"role": "x", "content": ""}, "input[1].role", "input[1].role: Input should be"),
+        ({"type": "x"}, "input[1]", "input[1]: items of type 'x'"),
+        ({**HI, "extra": 1}, "input[1].extra", "supplied: input[1].extra"),
+    ],
+)
+async def test_an_error_names_an_item_as_the_request_numbers_it(
+    item: dict[str, Any], param: str, message: str
+) -> None:
+    async with keeping(Bench(), unknown_fields="refuse") as client:
+        first = await made(client)
+        known = {"type": "item_reference", "id": first["output"][0]["id"]}
+        asked = asking(input=[known, item], previous_response_id=first["id"])
+        answer = await client.post(PATH, json=asked)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param), answer.text
+    assert message in error["message"]
+
+
 async def test_an_item_reference_is_the_item() -> None:
     bench = writing(CALL, WITH_TOOLS)
     async with keeping(bench) as client:

@@ -281,6 +281,7 @@ PDF = {"type": "document", "source": {"type": "url", "url": "http://x"}}
         ({"tools": [WEATHER, WEATHER]}, "tools[1].name", "two tools"),
         ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice", "requires tools"),
         ({"stop": ["x"]}, "stop", "stop_sequences"),
+        ({"stop_sequences": [""]}, "stop_sequences", "stop_sequences has an empty string"),
         ({"container": "x"}, "container", "not supported"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from app.answer.formats import ChatFormat
 from app.answer.formats.families import HERMES, PLAIN
-from app.answer.formats.reasoning import INSTRUCTION, UNTAUGHT, ReasoningFormat
+from app.answer.formats.reasoning import FALLBACK_REASONING, INSTRUCTION, ReasoningFormat
 from app.answer.language import with_reasoning
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject
@@ -187,7 +187,7 @@ async def test_a_model_that_was_not_taught_to_is_told_to_reason_and_has_to(
     assert found.get("reasoning") == ("A lamp." if "reasoning" in fields else None)
     assert bench.tokenizer.seen[0][0] == {"role": "system", "content": INSTRUCTION}
     assert bench.engine.added[0].thinking == ThinkingBudget(kept, b"</think>", b"<think>\n")
-    assert bench.compiled == [with_reasoning(JsonObject(), UNTAUGHT, "needed")]
+    assert bench.compiled == [with_reasoning(JsonObject(), FALLBACK_REASONING, "needed")]
 
 
 async def test_free_text_may_be_reasoned_about_as_well() -> None:

@@ -294,5 +294,6 @@ def test_a_tag_that_would_take_long_to_read_is_refused() -> None:
         twice,
     ]
     for form in forms:
-        with pytest.raises(InvalidRequest):
-            structure({"format": form}, "spaced", Ignored())
+        with pytest.raises(InvalidRequest) as refusal:
+            structure({"format": form}, "spaced", Ignored(), "response_format")
+        assert str(refusal.value.param).startswith("response_format")

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.answer.formats.calls import NumberedIds, ShortIds
 from app.answer.formats.spelled import SpelledCalls
-from app.answer.formats.template import render
+from app.answer.formats.template import calls_of, render
 from app.core.arguments import KINDS, Parameters
 
 _OBJECT = '{"name": "$name", "arguments": $arguments}'
@@ -193,10 +193,9 @@ _ARGUMENTS = re.compile(r'\\?"arguments\\?"')
 _NOT_HERMES = ("<function=", "<arg_key>")
 """Qwen3-Coder and GLM write arguments as XML between the same marks."""
 
-_EXAMPLE = {"id": "123456789", "type": "function", "function": {"name": "f", "arguments": {}}}
 _TWO_CALLS: list[dict[str, Any]] = [
     {"role": "user", "content": "Twice?"},
-    {"role": "assistant", "content": "", "tool_calls": [_EXAMPLE, _EXAMPLE]},
+    {"role": "assistant", "content": "", "tool_calls": calls_of([("f", {}), ("f", {})])},
 ]
 
 

@@ -54,12 +54,8 @@ class Harmony:
         return marks_in(*_HEADS, *_TYPES, _MESSAGE)
 
 
-HARMONY_CALLS = Harmony()
-
-
 def harmony(template: str) -> Harmony | None:
-    has_calls = "<|channel|>commentary" in template and "functions." in template
-    return HARMONY_CALLS if has_calls else None
+    return Harmony() if _CHANNEL in template and "functions." in template else None
 
 
 def _call(tool: FunctionTool, use: ToolUse) -> Part:

@@ -13,6 +13,8 @@ NEWLINES_BEFORE_ANSWER = 2
 """Maximum newlines after the reasoning that belong neither to it nor to the answer."""
 
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_ ]+\]")
+"""Possible special tokens. Marks of other shapes have to be added here, or they could not be
+generated as tokens."""
 
 
 def marks_in(*texts: str) -> frozenset[str]:
@@ -236,7 +238,7 @@ def _word(effort: str, words: Collection[str]) -> str:
     return min(reasoning, key=lambda word: (abs(_AMOUNTS[word] - asked), -_AMOUNTS[word]))
 
 
-UNTAUGHT = ReasoningFormat("<think>\n", "</think>")
+FALLBACK_REASONING = ReasoningFormat("<think>\n", "</think>")
 """Format for templates without reasoning, if a request asks for reasoning anyway."""
 
 INSTRUCTION = (
@@ -272,5 +274,5 @@ class ReasoningUse:
         return self.max_tokens is not None or self.share is not None
 
 
-AS_IT_IS = ReasoningUse()
+DEFAULT_REASONING = ReasoningUse()
 """The request does not set the reasoning."""

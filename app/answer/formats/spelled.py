@@ -10,6 +10,7 @@ from typing import Any
 
 from app.answer.arguments import JsonReader, LiteralReader, ParameterReader
 from app.answer.formats.calls import CallIds, CallPiece
+from app.answer.formats.reasoning import marks_in
 from app.answer.incoming import ArgumentsReader, Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart
 from app.answer.tools import FunctionTool, ToolUse, arguments_of
@@ -21,9 +22,6 @@ from app.core.specs import Regex
 _FIELD = re.compile(r"\$(name|arguments|id)")
 _FIRST_OF_ARGUMENTS = "<"
 """First character of the arguments in notations that need no text between name and arguments."""
-_MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
-"""Possible special tokens. Marks of other shapes have to be added here, or they could not be
-generated as tokens."""
 _DEEPSEEK_MARK = re.compile(r"｜[^｜<>\s]+｜(?!>)")
 """DeepSeek's special tokens."""
 
@@ -107,8 +105,7 @@ class SpelledCalls:
             texts.append(self.notation.quote)
         elif self.notation is not None:
             texts += [self.notation.before, *self.notation.betweens(), self.notation.after]
-        text = "\n".join(texts)
-        return [*_MARK.findall(text), *_DEEPSEEK_MARK.findall(text)]
+        return [*marks_in(*texts), *_DEEPSEEK_MARK.findall("\n".join(texts))]
 
     def spelled(self, calls: Iterable[Mapping[str, str]]) -> str:
         """Calls, each with its ``name`` and ``arguments``."""

@@ -29,11 +29,11 @@ from app.http.requests.messages import (
     ImageRules,
     RefusalPart,
     TextPart,
-    begun_answer,
     called_arguments,
     check_message_count,
     joined_text,
     source_of_url,
+    take_prefill,
     template_call,
     template_role,
 )
@@ -55,14 +55,14 @@ from app.http.requests.tools import (
     leave_out_others,
     tool_use,
 )
-from app.http.requests.unserved import CHAT, NO_EFFECT
+from app.http.requests.unsupported import CHAT, NO_EFFECT
 from app.http.requests.wire import (
     Body,
     ByType,
     Count,
     Effort,
+    Extensible,
     Ignored,
-    Noted,
     Other,
     TokenLimit,
     Wire,
@@ -71,16 +71,16 @@ from app.http.requests.wire import (
 
 
 class ChatText(TextPart):
-    has_notes = True
+    allows_extra = True
 
     type: Literal["text"]
 
 
 class ChatRefusal(RefusalPart):
-    has_notes = True
+    allows_extra = True
 
 
-class ChatImageUrl(Noted):
+class ChatImageUrl(Extensible):
     url: str
     detail: Detail | None = None
 
@@ -102,23 +102,23 @@ class ChatImage(ImagePart):
 Part = Annotated[ChatText | ChatImage | ChatRefusal | Other, ByType()]
 
 
-class CalledFunction(Noted):
+class CalledFunction(Extensible):
     name: str
     arguments: str
 
 
-class ToolCall(Noted):
+class ToolCall(Extensible):
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
-class CalledCustom(Noted):
+class CalledCustom(Extensible):
     name: str
     input: str
 
 
-class ChatCustomCall(Noted):
+class ChatCustomCall(Extensible):
     id: str
     type: Literal["custom"]
     custom: CalledCustom
@@ -127,7 +127,7 @@ class ChatCustomCall(Noted):
 AnyToolCall = Annotated[ToolCall | ChatCustomCall, ByType("function")]
 
 
-class ChatMessage(Noted):
+class ChatMessage(Extensible):
     """A message of the conversation.
 
     Clients leave notes of their own in messages that they send back
@@ -152,10 +152,6 @@ class ChatFunctionTool(Wire):
     type: Literal["function"]
     function: FunctionDefinition
 
-    @property
-    def definition(self) -> FunctionDefinition:
-        return self.function
-
 
 class ChatGrammarInput(Wire):
     type: Literal["grammar"]
@@ -173,10 +169,6 @@ class ChatCustomTool(CustomDefinition):
 class ChatCustomToolParam(Wire):
     type: Literal["custom"]
     custom: ChatCustomTool
-
-    @property
-    def definition(self) -> ChatCustomTool:
-        return self.custom
 
 
 Tool = Annotated[ChatFunctionTool | ChatCustomToolParam | Other, ByType("function")]
@@ -246,7 +238,7 @@ class ConversationFields(Body):
 class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
-    unserved = CHAT
+    unsupported = CHAT
     no_effect = NO_EFFECT
 
     model: str
@@ -311,7 +303,7 @@ def read_conversation(
         _check(message, param, called)
         called.update(call.id for call in message.tool_calls or ())
         messages.append(_template_message(message, param, images))
-    begun = None
+    prefill = None
     if wire.continue_final_message:
         if wire.add_generation_prompt:
             raise InvalidRequest(
@@ -319,10 +311,13 @@ def read_conversation(
                 "out",
                 param="add_generation_prompt",
             )
-        begun = begun_answer(messages, "continue_final_message")
+        prefill = take_prefill(messages, "continue_final_message")
     leave_out_others(wire.tools, ignored)
     tools = function_tools(
-        (f"tools[{number}].{tool.type}", tool.definition)
+        (
+            f"tools[{number}].{tool.type}",
+            tool.function if isinstance(tool, ChatFunctionTool) else tool.custom,
+        )
         for number, tool in enumerate(wire.tools or ())
         if not isinstance(tool, Other)
     )
@@ -341,18 +336,18 @@ def read_conversation(
         passages,
         use,
         images=images.sources,
-        begun=begun,
-        opens=wire.add_generation_prompt is not False or begun is not None,
+        prefill=prefill,
+        opens=wire.add_generation_prompt is not False or prefill is not None,
     )
     return conversation, tools
 
 
 def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
     """OpenRouter's fields, old and new, combined with ``thinking`` of other servers."""
+    fields = with_thinking(wire.reasoning, wire.thinking)
     if wire.include_reasoning is None:
-        return with_thinking(wire.reasoning, wire.thinking)
-    excluded = not wire.include_reasoning
-    fields = with_thinking(wire.reasoning, wire.thinking) or ReasoningFields()
+        return fields
+    excluded, fields = not wire.include_reasoning, fields or ReasoningFields()
     if fields.exclude not in (None, excluded):
         raise InvalidRequest(
             "include_reasoning and reasoning.exclude contradict each other; send one of them",
@@ -367,9 +362,9 @@ def _tool_use(
     once = wire.parallel_tool_calls is False
     match wire.tool_choice:
         case NamedFunction(name=name) | NamedCustomTool(name=name):
-            return tool_use(tools, config, "required", [name], once=True)
+            return tool_use(tools, config, "required", {name}, once=True)
         case AllowedToolsChoice(allowed_tools=allowed):
-            names = [each.name for each in allowed.tools]
+            names = {each.name for each in allowed.tools}
             return tool_use(tools, config, allowed.mode, names, once=once)
         case mode:
             return tool_use(tools, config, mode or "auto", once=once)

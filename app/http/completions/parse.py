@@ -16,8 +16,8 @@ from app.http.endpoint import AnswerCall, Api, endpoint
 from app.http.openapi import GENERATES, describe
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
-from app.http.requests.unserved import COMPLETIONS, NO_EFFECT
-from app.http.requests.wire import Count, Ignored, TokenLimit, missing, refusal
+from app.http.requests.unsupported import COMPLETIONS, NO_EFFECT
+from app.http.requests.wire import Count, Ignored, TokenLimit, invalid, missing
 
 _TOKEN_SCHEMA = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
 _PROMPT_SCHEMA = {
@@ -33,7 +33,7 @@ _PROMPT_SCHEMA = {
 class CompletionRequest(GenerationFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
-    unserved = COMPLETIONS
+    unsupported = COMPLETIONS
     no_effect = NO_EFFECT
 
     model: str
@@ -130,7 +130,7 @@ def _prompts(prompt: Any, *, n: int, max_choices: int, vocabulary_size: int) -> 
     for number, tokens in enumerate(prompt):
         place = param.format(number=number)
         if not isinstance(tokens, list) or not tokens:
-            raise refusal(place, f"prompt must be {_EXPECTED}")
+            raise invalid(place, f"prompt must be {_EXPECTED}")
         check_token_ids(tokens, place, vocabulary_size)
     return [TokenPrompt(tokens) for tokens in prompt]
 

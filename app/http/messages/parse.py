@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
-from app.answer.images import ImageSource, appended, without_images
+from app.answer.formats.reasoning import DEFAULT_REASONING, ReasoningUse
+from app.answer.images import ImageSource, joined, without_images
 from app.answer.prompt import Conversation
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.constraint import ConstraintSpec
@@ -32,11 +32,11 @@ from app.http.requests.messages import (
     ImageReader,
     ImageRules,
     TemplateMessages,
-    begun_answer,
     check_message_count,
     file_not_kept,
     source_of_base64,
     source_of_url,
+    take_prefill,
 )
 from app.http.requests.prompt import (
     ReasoningFields,
@@ -46,25 +46,25 @@ from app.http.requests.prompt import (
     template_words,
 )
 from app.http.requests.tools import Definition, function_tools, leave_out_others, tool_use
-from app.http.requests.unserved import MESSAGES, NO_EFFECT, left_out
+from app.http.requests.unsupported import MESSAGES, NO_EFFECT, left_out
 from app.http.requests.wire import (
     Body,
     ByType,
     Count,
+    Extensible,
     Ignored,
-    Noted,
     Other,
     TokenLimit,
-    Unserved,
+    Unsupported,
     Wire,
-    refusal,
+    invalid,
 )
 from app.serving.admission import Ticket
 
 CacheControl = dict[str, Any] | None
 
 
-class TextBlock(Noted):
+class TextBlock(Extensible):
     type: Literal["text"]
     text: str
 
@@ -75,28 +75,28 @@ class PlainText(Wire):
     media_type: Literal["text/plain"] = "text/plain"
 
 
-class DocumentBlock(Noted):
+class DocumentBlock(Extensible):
     type: Literal["document"]
     source: Annotated[PlainText | Other, ByType()]
     title: str | None = None
     context: str | None = None
 
 
-class SearchResultBlock(Noted):
+class SearchResultBlock(Extensible):
     type: Literal["search_result"]
     source: str
     title: str
     content: list[TextBlock]
 
 
-class ThinkingBlock(Noted):
+class ThinkingBlock(Extensible):
     type: Literal["thinking"]
     thinking: str
     signature: str | None = None
     """Signature by another server; this server's are empty."""
 
 
-class ToolUseBlock(Noted):
+class ToolUseBlock(Extensible):
     type: Literal["tool_use"]
     id: str
     name: str
@@ -132,7 +132,7 @@ _Shown = TextBlock | DocumentBlock | SearchResultBlock | ImageBlock
 ContentBlock = Annotated[_Shown | Other, ByType()]
 
 
-class ToolResultBlock(Noted):
+class ToolResultBlock(Extensible):
     type: Literal["tool_result"]
     tool_use_id: str
     content: str | Annotated[list[ContentBlock], Field(fail_fast=True)] | None = None
@@ -158,7 +158,7 @@ class MessagesTool(Definition):
     eager_input_streaming: bool | None = None
     """No effect: arguments are always streamed as they are generated."""
     allowed_callers: list[Literal["direct"]] | None = None
-    unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {"defer_loading": left_out(False)}
     """A tool that could be loaded later is offered at once."""
 
     @property
@@ -265,14 +265,14 @@ class ConversationFields(Body):
 
 
 class CountTokensRequest(ConversationFields):
-    unserved = MESSAGES
+    unsupported = MESSAGES
     no_effect = NO_EFFECT
 
 
 class MessagesRequest(ConversationFields, GenerationFields):
     """The fields this server acts on; None means the default."""
 
-    unserved = MESSAGES
+    unsupported = MESSAGES
     no_effect = NO_EFFECT
 
     max_tokens: TokenLimit
@@ -322,14 +322,14 @@ def read_conversation(
     images = ImageReader(config.images, TEXTS, "image", kind="blocks")
     messages, passages = template_messages(wire.system, wire.messages, images, ignored)
     _clear_thinking(wire, messages, ignored)
-    begun = None
+    prefill = None
     if wire.messages[-1].role == "assistant":
-        begun = begun_answer(messages, f"messages[{len(wire.messages) - 1}]")
+        prefill = take_prefill(messages, f"messages[{len(wire.messages) - 1}]")
         passages = passages[:-1]
     use, variables = _reasoning(wire, config)
-    note = schema_prompt(wire.schema_in_prompt, _content(wire, config)[1], config, by_format=True)
+    note = schema_prompt(wire.schema_in_prompt, _content(wire, config)[1], config, "output_config")
     conversation = Conversation(
-        messages, shown, variables, passages, use, note, images.sources, begun
+        messages, shown, variables, passages, use, note, images.sources, prefill
     )
     return conversation, tools
 
@@ -339,30 +339,32 @@ def _clear_thinking(
 ) -> None:
     """Remove thinking from ``messages`` as ``context_management`` asks."""
     edits = wire.context_management.edits if wire.context_management else ()
+    kept = None  # the fewest of all edits
     for number, edit in enumerate(edits):
         if isinstance(edit, Other):
             param = f"context_management.edits[{number}].type"
             reason = f"{param}: edits of the type {edit.type!r} are not supported; leave it out"
             ignored.leave_out(param, reason, name=f"context_management.edits[].type={edit.type}")
         elif isinstance(edit.keep, ThinkingTurns):
-            thought = [each for each in messages if "reasoning_content" in each]
-            for message in thought[: -edit.keep.value]:
-                del message["reasoning_content"]
+            kept = min(edit.keep.value, kept or edit.keep.value)
+    if kept is not None:
+        for message in [each for each in messages if "reasoning_content" in each][:-kept]:
+            del message["reasoning_content"]
 
 
 def _tool_use(
     wire: ConversationFields, tools: list[FunctionTool], config: ApiConfig
 ) -> ToolUse | None:
-    match wire.tool_choice:
-        case MessagesNamedTool(name=name, disable_parallel_tool_use=once):
-            return tool_use(tools, config, "required", [name], once=bool(once))
-        case FreeChoice(type=type, disable_parallel_tool_use=once):
-            return tool_use(
-                tools, config, "auto" if type == "auto" else "required", once=bool(once)
-            )
-        case NoTool():
-            return None
-    return tool_use(tools, config)
+    choice = wire.tool_choice
+    if choice is None:
+        return tool_use(tools, config)
+    if isinstance(choice, NoTool):
+        return None
+    names = {choice.name} if isinstance(choice, MessagesNamedTool) else None
+    once = bool(choice.disable_parallel_tool_use)
+    return tool_use(
+        tools, config, "auto" if choice.type == "auto" else "required", names, once=once
+    )
 
 
 def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUse, dict[str, Any]]:
@@ -374,7 +376,7 @@ def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUs
         case ThinkingEnabled(budget_tokens=budget):
             fields = ReasoningFields(effort=effort, max_tokens=budget)
             return asked_reasoning(fields, config, param="thinking")
-    return AS_IT_IS, template_words(True if wire.thinking else None, effort, None, config)
+    return DEFAULT_REASONING, template_words(True if wire.thinking else None, effort, None, config)
 
 
 def _content(wire: ConversationFields, config: ApiConfig) -> tuple[str, ConstraintSpec | None]:
@@ -429,7 +431,7 @@ def template_messages(
             conversation.say(message.role, content)
             texts = [content]
         elif not content:
-            raise refusal(f"{param}.content", "it must have at least one block")
+            raise invalid(f"{param}.content", "it must have at least one block")
         else:
             texts = [
                 conversation.add(message.role, block, f"{param}.content[{index}]")
@@ -437,6 +439,9 @@ def template_messages(
             ]
         text = _BETWEEN.join([each for each in map(without_images, texts) if each])
         conversation.passages.append(Passage(param, text, message.role == "user"))
+    for each in conversation.messages:
+        if isinstance(each["content"], list):
+            each["content"] = joined(each["content"])
     return conversation.messages, conversation.passages
 
 
@@ -450,20 +455,22 @@ class _Blocks(TemplateMessages):
     """
 
     def say(self, role: str, text: str) -> None:
+        """Add text to the content, a list of texts until ``template_messages`` joins them."""
         message = self._open(role)
-        before = message.get("content")
-        message["content"] = appended(before, text) if before else text
+        if message["content"] in (None, [""]):
+            message["content"] = []
+        message["content"].append(text)
 
     def add(self, role: str, block: AnyBlock, param: str) -> str:
         """Add a block; returns its text, or "" for thinking, calls and results."""
         match block:
             case ThinkingBlock() | ToolUseBlock() if role != "assistant":
-                raise refusal(param, f"blocks of type {block.type!r} belong to the assistant")
+                raise invalid(param, f"blocks of type {block.type!r} belong to the assistant")
             case ToolResultBlock() if role != "user":
-                raise refusal(param, "blocks of type 'tool_result' belong to the user")
+                raise invalid(param, "blocks of type 'tool_result' belong to the user")
             case ImageBlock() if role != "user":
                 self._images.mark(block, param)
-                raise refusal(param, "blocks of type 'image' belong to the user")
+                raise invalid(param, "blocks of type 'image' belong to the user")
             case ThinkingBlock(thinking=text):
                 self._think(self._open(role), text)
             case ToolUseBlock(id=id, name=name, input=arguments):
@@ -488,9 +495,9 @@ class _Blocks(TemplateMessages):
         lacking = f"{param}: no tool_use before this block has the id"
         self._check_called(id, lacking, f"{param}.tool_use_id")
         text = content if isinstance(content, str) else ""
-        for number, each in enumerate(content if isinstance(content, list) else ()):
-            added = self._text(each, f"{param}.content[{number}]")
-            text = appended(text, added) if number else added
+        if isinstance(content, list):
+            blocks = enumerate(content)
+            text = joined([self._text(each, f"{param}.content[{n}]") for n, each in blocks])
         if block.is_error:
             text = f"Error: {text}"
         self._result(id, text)
@@ -505,7 +512,7 @@ class _Blocks(TemplateMessages):
                 return _BETWEEN.join([each for each in (title, context, data) if each])
             case DocumentBlock(source=source):
                 reason = f"documents of type {source.type!r} are not supported; send their text"
-                raise refusal(f"{param}.source", reason)
+                raise invalid(f"{param}.source", reason)
             case SearchResultBlock(source=origin, title=title, content=content):
                 return _BETWEEN.join([title, origin, *[each.text for each in content]])
         raise self._images.refused(block.type, param)

@@ -6,5 +6,5 @@ generation        sampling, and the end of answers
 constraints       every field that names a constraint; ``structural_tag`` is the largest
 messages, tools   text and images in parts, functions and calls of them
 prompt            the schema in the prompt, variables of the template, reasoning
-unserved          known fields that are not supported
+unsupported          known fields that are not supported
 """

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from app.core.errors import InvalidRequest
 from app.http.errors import BodyTooLarge
-from app.http.requests.wire import refusal
+from app.http.requests.wire import invalid
 from app.serving.admission import Ticket
 from app.serving.tasks import in_thread_if_large
 
@@ -119,4 +119,4 @@ def parsed(text: str, param: str) -> Any:
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        raise refusal(param, f"it could not be parsed as JSON: {error}") from None
+        raise invalid(param, f"it could not be parsed as JSON: {error}") from None

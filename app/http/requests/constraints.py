@@ -19,7 +19,7 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.http.config import Whitespace
 from app.http.requests.body import parsed
 from app.http.requests.structural_tag import structure
-from app.http.requests.wire import Ignored, Name, Wire, refusal
+from app.http.requests.wire import Ignored, Name, Wire, invalid
 
 _LONGEST_WHITESPACE_PATTERN = 64
 
@@ -316,7 +316,7 @@ def _spec(
 def _given(text: str, param: str) -> str:
     """``text`` of the field ``param``. Raises ``InvalidRequest`` if it is empty."""
     if not text:
-        raise refusal(param, "it is empty; write a constraint, or leave it out")
+        raise invalid(param, "it is empty; write a constraint, or leave it out")
     return text
 
 

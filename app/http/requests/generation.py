@@ -18,8 +18,8 @@ from app.core.specs import OnUnsupported
 from app.http.endpoint import AnswerCall, Renderer
 from app.http.models import ServedModel
 from app.http.requests.messages import TextPart
-from app.http.requests.unserved import left_out
-from app.http.requests.wire import Body, TokenLimit, Unserved, Wire
+from app.http.requests.unsupported import left_out
+from app.http.requests.wire import Body, TokenLimit, Unsupported, Wire
 from app.serving.generation import Generation
 
 _LONGEST_STOP = 1024
@@ -31,7 +31,7 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class StreamOptions(Wire):
-    unserved: ClassVar[Mapping[str, Unserved]] = {"include_obfuscation": left_out(False)}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {"include_obfuscation": left_out(False)}
     """Padding against traffic analysis, which this server never sends."""
 
     include_usage: bool = False
@@ -159,11 +159,12 @@ def answer_call(
         logprobs=0 if logprobs is None and confidence else logprobs,
     )
     stop = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
+    stop_name = type(fields).model_fields["stop"].alias or "stop"
     if "" in stop:
-        raise InvalidRequest("stop has an empty string", param="stop")
+        raise InvalidRequest(f"{stop_name} has an empty string", param=stop_name)
     if any(len(string) > _LONGEST_STOP for string in stop):
         raise InvalidRequest(
-            f"stop has a string of more than {_LONGEST_STOP} characters", param="stop"
+            f"{stop_name} has a string of more than {_LONGEST_STOP} characters", param=stop_name
         )
     options = GenerationOptions(
         sampling=sampling,
@@ -214,12 +215,11 @@ ServedTier = Literal["default", "flex", "priority"]
 
 def served_tier(generation: Generation) -> ServedTier:
     """The tier of an answer in OpenAI's words, which call a line of a batch default."""
-    match generation.tier:
-        case ServiceTier.FLEX:
-            return "flex"
-        case ServiceTier.PRIORITY:
-            return "priority"
-    return "default"
+    shown: dict[ServiceTier, ServedTier] = {
+        ServiceTier.FLEX: "flex",
+        ServiceTier.PRIORITY: "priority",
+    }
+    return shown.get(generation.tier, "default")
 
 
 def stream_options(fields: GenerationFields) -> StreamOptions:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.answer.images import IMAGE_MARK, ImageSource, appended
-from app.answer.prompt import Begun
+from app.answer.images import IMAGE_MARK, ImageSource, joined
+from app.answer.prompt import Prefill
 from app.core.errors import InvalidRequest
 from app.core.verbatim import Passage
 from app.http.requests.body import parsed
-from app.http.requests.wire import Ignored, Noted, Other, Wire, refusal
+from app.http.requests.wire import Extensible, Ignored, Other, Wire, invalid
 from app.serving.images.fetching import allowed_url
 
 Detail = Literal["auto", "low", "high", "original"]
@@ -34,7 +34,7 @@ class ImageRules:
     """Maximum size of one image file."""
 
 
-class ImagePart(Noted):
+class ImagePart(Extensible):
     """Part of a message's content; each API has a type of its own for it."""
 
     type: str
@@ -74,7 +74,7 @@ class ImageReader:
     def refused(self, type: str, param: str) -> InvalidRequest:
         """The error for an unsupported part, such as an image for a model without images."""
         kind, takes = self._kind, self._takes
-        return refusal(param, f"{kind} of type {type!r} are not supported; use {takes}")
+        return invalid(param, f"{kind} of type {type!r} are not supported; use {takes}")
 
 
 def source_of_url(
@@ -87,12 +87,12 @@ def source_of_url(
         head = url[5 : max(comma, 0)].lower().split(";")
         if comma < 0 or head[-1].strip() != "base64":
             reason = "a data URL of an image has the form data:image/png;base64,... (RFC 2397)"
-            raise refusal(field, reason)
+            raise invalid(field, reason)
         return source_of_base64(url[comma + 1 :], head[0].strip(), low, param, field, rules)
     try:
         allowed_url(url, rules.hosts)
     except ValueError as error:
-        raise refusal(field, str(error)) from None
+        raise invalid(field, str(error)) from None
     return ImageSource(param, url=url, low=low)
 
 
@@ -105,22 +105,22 @@ def source_of_base64(
             f"{media_type[:64]!r} is not supported; images must be PNG, JPEG, WebP or GIF (of a "
             "document, send pictures of its pages)"
         )
-        raise refusal(field, reason)
+        raise invalid(field, reason)
     size = len(data) // 4 * 3
     if size > rules.max_bytes:
-        raise refusal(
+        raise invalid(
             field,
             f"the image has about {size} bytes and the limit is {rules.max_bytes}; send a smaller "
             "file",
         )
     if not data:
-        raise refusal(field, "it has no data")
+        raise invalid(field, "it has no data")
     return ImageSource(param, base64=data, low=low)
 
 
 def file_not_kept(field: str) -> InvalidRequest:
     """The error for an image given as an uploaded file."""
-    return refusal(field, "files cannot be used as images; send the image as a data URL")
+    return invalid(field, "files cannot be used as images; send the image as a data URL")
 
 
 class TextPart(Wire):
@@ -145,7 +145,7 @@ def check_message_count(
         raise InvalidRequest(reason, param=param)
 
 
-def begun_answer(messages: list[dict[str, Any]], param: str) -> Begun:
+def take_prefill(messages: list[dict[str, Any]], param: str) -> Prefill:
     """Remove and return the last of ``messages``, a begun answer. Raises ``InvalidRequest``."""
     last = messages.pop()
     content, reasoning = last["content"] or "", last.get("reasoning_content", "")
@@ -154,7 +154,7 @@ def begun_answer(messages: list[dict[str, Any]], param: str) -> Begun:
             "assistant prefill must be the assistant's last message, with text and no tool calls",
             param=param,
         )
-    return Begun(content, reasoning)
+    return Prefill(content, reasoning)
 
 
 Part = TextPart | RefusalPart | ImagePart | Other
@@ -170,11 +170,12 @@ def joined_text(
     """
     if isinstance(content, str):
         return content
-    joined: str | None = None
-    for number, part in enumerate(content):
-        text = _content_of(part, f"{param}[{number}]", images, role)
-        joined = text if joined is None else appended(joined, text)
-    return joined or ""
+    return joined(
+        [
+            _content_of(part, f"{param}[{number}]", images, role)
+            for number, part in enumerate(content)
+        ]
+    )
 
 
 def _content_of(part: Part, param: str, images: ImageReader, role: str | None) -> str:
@@ -185,7 +186,7 @@ def _content_of(part: Part, param: str, images: ImageReader, role: str | None) -
             mark = images.mark(part, param)
             if role is not None:
                 reason = f"messages of role {role!r} cannot have images; use a user message"
-                raise refusal(param, reason)
+                raise invalid(param, reason)
             return mark
     raise images.refused(part.type, param)
 

@@ -19,7 +19,7 @@ from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
 from app.http.config import ApiConfig
 from app.http.requests.constraints import JsonSchemaResponse, ResponseFormat
-from app.http.requests.wire import Effort, Ignored, Wire, refusal
+from app.http.requests.wire import Effort, Ignored, Wire, invalid
 
 SchemaInPrompt = Literal["auto", True, False]
 
@@ -46,7 +46,7 @@ def template_options(
     for name, value in (given or {}).items():
         param = f"chat_template_kwargs.{name}"
         if name in _SET_HERE:
-            raise refusal(param, "chat_template_kwargs cannot set it; leave it out")
+            raise invalid(param, "chat_template_kwargs cannot set it; leave it out")
         if name in config.chat_format.variables:
             options[name] = value
         else:
@@ -63,15 +63,12 @@ def schema_prompt(
     asked: SchemaInPrompt | None,
     content: ConstraintSpec | None,
     config: ApiConfig,
-    format: ResponseFormat | None = None,
-    *,
-    by_format: bool = False,
+    format: ResponseFormat | Literal["output_config"] | None,
 ) -> SchemaPrompt | None:
     """The schema of ``content`` as the prompt shows it; None: it shows none.
 
-    ``format``, or ``by_format``: the schema is in a field of OpenAI's or Anthropic's API, whose
-    servers show it to the model. Raises ``InvalidRequest`` if the request wants a schema to be
-    shown and has none.
+    ``format``: the field of OpenAI's or Anthropic's API that it is in, whose servers show it to
+    the model. Raises ``InvalidRequest`` if the request wants a schema to be shown and has none.
     """
     if not isinstance(content, JsonSchema):
         if asked is True:
@@ -81,11 +78,9 @@ def schema_prompt(
                 param="schema_in_prompt",
             )
         return None
-    default: SchemaInPrompt = "auto"
-    if config.schema_in_prompt != "auto":
-        default = config.schema_in_prompt == "true"
+    default = {"auto": "auto", "true": True, "false": False}[config.schema_in_prompt]
     mode = default if asked is None else asked
-    by_format = (by_format or format is not None) and config.chat_format.reads_schemas
+    by_format = format is not None and config.chat_format.reads_schemas
     if mode is False or (mode == "auto" and not by_format):
         return None
     named = format.inner if isinstance(format, JsonSchemaResponse) else None

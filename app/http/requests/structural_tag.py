@@ -24,7 +24,7 @@ from app.core.composite import (
 from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, JsonSchema, Regex
 from app.http.requests.body import parsed
-from app.http.requests.wire import Ignored, refusal
+from app.http.requests.wire import Ignored, invalid
 
 
 class Fields:
@@ -32,14 +32,14 @@ class Fields:
 
     def __init__(self, value: Any, param: str) -> None:
         if not isinstance(value, dict):
-            raise refusal(param, "it must be an object")
+            raise invalid(param, "it must be an object")
         self.value = value
         self.param = param
         self._asked: set[str] = set()
 
     def needed(self, name: str, expected: type | tuple[type, ...] = object) -> Any:
         if name not in self.value:
-            raise refusal(f"{self.param}.{name}", "it is missing")
+            raise invalid(f"{self.param}.{name}", "it is missing")
         return self.optional(name, expected, None)
 
     def optional(self, name: str, expected: type | tuple[type, ...], default: Any) -> Any:
@@ -72,7 +72,7 @@ class Fields:
         return [(value, f"{self.param}.{name}[{index}]") for index, value in enumerate(values)]
 
     def wrong(self, name: str, reason: str) -> InvalidRequest:
-        return refusal(f"{self.param}.{name}", reason)
+        return invalid(f"{self.param}.{name}", reason)
 
     def finish(self, ignored: Ignored) -> None:
         """Ignore the members that were not read."""
@@ -115,7 +115,7 @@ def structure(
     """
     if isinstance(value, str):
         value = parsed(value, param)
-    reader = _TagReader(whitespace, ignored)
+    reader = _TagReader(whitespace, ignored, param)
     tag = Fields(value, param)
     if tag.optional("type", str, "structural_tag") != "structural_tag":
         raise tag.wrong("type", 'it must be "structural_tag"')
@@ -134,9 +134,10 @@ class _TagReader:
     format that may be the last.
     """
 
-    def __init__(self, whitespace: str, ignored: Ignored) -> None:
+    def __init__(self, whitespace: str, ignored: Ignored, param: str) -> None:
         self._whitespace = whitespace
         self._ignored = ignored
+        self._param = param
         self._depth = 0
         self._left = _MOST_WORK
         self._stops: tuple[str, ...] = ()
@@ -153,7 +154,7 @@ class _TagReader:
                 "type", f"{type!r} cannot be enforced here, only {', '.join(_TYPES)}"
             )
         if self._depth == _DEEPEST:
-            raise refusal(param, f"it is nested deeper than the limit of {_DEEPEST} formats")
+            raise invalid(param, f"it is nested deeper than the limit of {_DEEPEST} formats")
         self._spend(_WORK_OF_FORMAT)
         self._depth += 1
         part = self._read(type, fields, ends)
@@ -182,8 +183,8 @@ class _TagReader:
             case "star" | "plus":
                 return self._times(fields, int(type == "plus"), None, ends)
             case "tag":
-                begin, rest = self._tag_parts(fields)
-                return self._followed(Series((FixedText(begin), rest)), ends)
+                _, whole = self._tag(fields)
+                return self._followed(whole, ends)
         reader: Callable[[Fields, Ends], Part] = getattr(self, f"_{type}")
         return reader(fields, ends)
 
@@ -200,7 +201,8 @@ class _TagReader:
                 schema = parsed(schema, f"{param}.schema")
             fields.finish(self._ignored)
             content = self._schema(schema, f"{param}.schema", self._whitespace)
-            tags.append((begin, f"{param}.begin", self._followed(content, (end,))))
+            whole = Series((FixedText(begin), self._followed(content, (end,))))
+            tags.append((begin, f"{param}.begin", whole))
         one = self._triggered(tags, triggers, ())
         return Series((Repeated(one), self._text(_NO_END, triggers, ())))
 
@@ -222,7 +224,7 @@ class _TagReader:
 
     def _schema(self, schema: Any, param: str, whitespace: str) -> Part:
         if not isinstance(schema, (dict, bool)):
-            raise refusal(param, "it must be a JSON Schema: an object, true or false")
+            raise invalid(param, "it must be a JSON Schema: an object, true or false")
         return JsonSchema(schema, close_objects=True, whitespace=whitespace)
 
     def _any_text(self, fields: Fields, ends: Ends) -> Part:
@@ -243,8 +245,8 @@ class _TagReader:
         content = self.format(fields.needed("content"), f"{fields.param}.content", _NO_END)
         return self._followed(Repeated(content, "", least, most), ends)
 
-    def _tag_parts(self, fields: Fields) -> tuple[str, Part]:
-        """A tag's beginning, and what follows up to its end."""
+    def _tag(self, fields: Fields) -> tuple[str, Part]:
+        """A tag's beginning, and the whole tag."""
         begin = fields.needed("begin")
         if not isinstance(begin, str):
             raise fields.wrong("begin", "it must be a string; token ids are not supported")
@@ -255,18 +257,18 @@ class _TagReader:
         around, self._stops = self._stops, tuple(each for each in ends if each)
         content = self.format(fields.needed("content"), f"{fields.param}.content", ends)
         self._stops = around
-        return begin, content
+        return begin, Series((FixedText(begin), content))
 
     def _tags(self, fields: Fields) -> list[tuple[str, str, Part]]:
-        """For each tag its beginning, the path of that in the request, and the part after it."""
+        """For each tag its beginning, the path of that in the request, and the whole tag."""
         tags = []
         for value, param in fields.items("tags"):
             tag = Fields(value, param)
             if tag.optional("type", str, "tag") != "tag":
                 raise tag.wrong("type", 'it must be "tag"')
-            begin, rest = self._tag_parts(tag)
+            begin, whole = self._tag(tag)
             tag.finish(self._ignored)
-            tags.append((begin, f"{param}.begin", rest))
+            tags.append((begin, f"{param}.begin", whole))
         return tags
 
     def _triggered_tags(self, fields: Fields, ends: Ends) -> Part:
@@ -280,7 +282,7 @@ class _TagReader:
         self._written_twice += twice
         tags = self._tags(fields)
         self._written_twice -= twice
-        first = Either(tuple(Series((FixedText(begin), rest)) for begin, _, rest in tags))
+        first = Either(tuple(whole for _, _, whole in tags))
         one = self._triggered(tags, triggers, excludes)
         if needs_one and stops:
             return self._followed(first, ends)
@@ -292,7 +294,7 @@ class _TagReader:
 
     def _tags_with_separator(self, fields: Fields, ends: Ends) -> Part:
         separator = fields.needed("separator", str)
-        tags = Either(tuple(Series((FixedText(b), rest)) for b, _, rest in self._tags(fields)))
+        tags = Either(tuple(whole for _, _, whole in self._tags(fields)))
         least = int(fields.optional("at_least_one", bool, False))
         most = 1 if fields.optional("stop_after_first", bool, False) else None
         return self._followed(Repeated(tags, separator, least, most), ends)
@@ -302,9 +304,9 @@ class _TagReader:
         tags = []
         for rule, param in rules:
             if not isinstance(rule, list) or len(rule) != 2 or not isinstance(rule[0], str):
-                raise refusal(param, "it must be a pair of a pattern (a string) and a format")
+                raise invalid(param, "it must be a pair of a pattern (a string) and a format")
             after = self.format(rule[1], f"{param}[1]", _NO_END if loop else ends)
-            tags.append((rule[0], f"{param}[0]", after))
+            tags.append((rule[0], f"{param}[0]", Series((FixedText(rule[0]), after))))
         patterns, excludes = [pattern for pattern, _, _ in tags], fields.texts("excludes", ())
         self._check_triggers(patterns, [param for _, param, _ in tags], excludes)
         one = self._triggered(tags, patterns, excludes)
@@ -319,13 +321,13 @@ class _TagReader:
     ) -> Part:
         """Text up to the first of ``triggers``, and a tag that begins with it."""
         by_trigger: dict[str, list[Part]] = {}
-        for begin, param, rest in tags:
+        for begin, param, whole in tags:
             self._spend(len(triggers))
             found = {trigger for trigger in triggers if begin.startswith(trigger)}
             if len(found) != 1:
                 how = "more than one" if found else "none"
-                raise refusal(param, f"it must begin with one of the triggers, not with {how}")
-            by_trigger.setdefault(found.pop(), []).append(Series((FixedText(begin), rest)))
+                raise invalid(param, f"it must begin with one of the triggers, not with {how}")
+            by_trigger.setdefault(found.pop(), []).append(whole)
         marks = (*triggers, *self._stops, *excludes)
         by_text: dict[FreeText, list[Part]] = {}
         for trigger, some in by_trigger.items():
@@ -366,15 +368,15 @@ class _TagReader:
         for trigger, param in zip(triggers, params, strict=True):
             self._spend(len(triggers) + len(excludes))
             if not trigger:
-                raise refusal(param, "it must not be empty")
+                raise invalid(param, "it must not be empty")
             for other in triggers:
                 if other in trigger[:-1]:
-                    raise refusal(param, f"it contains the trigger {other!r}, which matches first")
+                    raise invalid(param, f"it contains the trigger {other!r}, which matches first")
             for exclude in excludes:
                 if exclude in trigger:
-                    raise refusal(param, f"it contains {exclude!r}, which is excluded")
+                    raise invalid(param, f"it contains {exclude!r}, which is excluded")
 
     def _spend(self, work: int) -> None:
         self._left -= work
         if self._left < 0:
-            raise refusal("structural_tag", "too many formats, triggers or ends")
+            raise invalid(self._param, "too many formats, triggers or ends")

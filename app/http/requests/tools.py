@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, Literal
 
 from app.answer.tools import FunctionTool, ToolUse, custom_tool
@@ -67,7 +67,7 @@ def tool_use(
     tools: Sequence[FunctionTool],
     config: ApiConfig,
     mode: Literal["none", "auto", "required"] = "auto",
-    names: Sequence[str] | None = None,
+    names: Set[str] | None = None,
     *,
     once: bool = False,
 ) -> ToolUse | None:
@@ -82,9 +82,9 @@ def tool_use(
     if mode == "none":
         return None
     if names is not None:
-        if missing := set(names) - {tool.name for tool in tools}:
+        if missing := names - {tool.name for tool in tools}:
             raise InvalidRequest(
-                f"tool_choice names {sorted(missing)[0]!r}, which is not in tools",
+                f"tool_choice names {min(missing)!r}, which is not in tools",
                 param="tool_choice",
             )
         tools = [tool for tool in tools if tool.name in names]

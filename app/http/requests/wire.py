@@ -83,18 +83,18 @@ _MOST_ERRORS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Unserved:
+class Unsupported:
     """A field that clients know and this server does not support."""
 
-    nothing: tuple[Any, ...] = (None,)
+    harmless: tuple[Any, ...] = (None,)
     """Values that would have no effect."""
     instead: str | None = None
     """Advice in the error for any other value, which would change the answer. None: it would not,
     and the field is ignored and reported."""
 
-    def asks(self, value: Any) -> bool:
+    def has_effect(self, value: Any) -> bool:
         """Whether ``value`` would have an effect. 0 == False in Python, so types are compared."""
-        return (type(value), value) not in [(type(each), each) for each in self.nothing]
+        return (type(value), value) not in [(type(each), each) for each in self.harmless]
 
 
 class Wire(BaseModel):
@@ -105,38 +105,38 @@ class Wire(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, protected_namespaces=())
 
-    unserved: ClassVar[Mapping[str, Unserved]] = {}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {}
     """Known fields that are not supported."""
     no_effect: ClassVar[frozenset[str]] = frozenset()
     """Fields that have no effect on the answer, and may have any value."""
-    has_notes: ClassVar[bool] = False
+    allows_extra: ClassVar[bool] = False
     """Whether clients add fields of their own, which are never refused."""
 
     @classmethod
     def known_names(cls) -> frozenset[str]:
         """Names of fields in requests, with those that are not supported or have no effect."""
-        return _declared(cls) | cls.unserved.keys() | cls.no_effect
+        return _declared(cls) | cls.unsupported.keys() | cls.no_effect
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The schema with the fields of ``unserved`` and ``no_effect`` added."""
+        """The schema with the fields of ``unsupported`` and ``no_effect`` added."""
         described = handler(schema)
         properties = handler.resolve_ref_schema(described).setdefault("properties", {})
-        for name, field in cls.unserved.items():
+        for name, field in cls.unsupported.items():
             if field.instead is not None:
                 reason = f"{_NOT_SUPPORTED} Instead: {field.instead}."
-                properties.setdefault(name, {"enum": list(field.nothing), "description": reason})
+                properties.setdefault(name, {"enum": list(field.harmless), "description": reason})
         for name in sorted(cls.no_effect):
             properties.setdefault(name, {"description": _NO_EFFECT})
         return described
 
 
-class Noted(Wire):
+class Extensible(Wire):
     """A part that clients send back, with fields of their own added."""
 
-    has_notes = True
+    allows_extra = True
 
 
 class Other(Wire):
@@ -215,13 +215,13 @@ def _leave_out_inside(wire: Wire, path: str, ignored: Ignored) -> None:
 
 def _leave_out(kind: type[Wire], name: str, value: Any, param: str, ignored: Ignored) -> None:
     """Ignore a field that ``kind`` does not declare. Raises ``InvalidRequest`` if it is refused."""
-    known = kind.unserved.get(name)
+    known = kind.unsupported.get(name)
     if known is None:
-        if kind.has_notes:
+        if kind.allows_extra:
             ignored.note(param)
         else:
             ignored.leave_out(param)
-    elif known.asks(value):
+    elif known.has_effect(value):
         reason = f"{param} is not supported; {known.instead or 'leave it out'}"
         if known.instead is not None:
             raise InvalidRequest(reason, param=param)
@@ -269,10 +269,10 @@ def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest
     # the value rather than about its type.
     detail = max(details, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
     param = _param(detail, body)
-    return missing(param) if detail["type"] == "missing" else refusal(param, detail["msg"])
+    return missing(param) if detail["type"] == "missing" else invalid(param, detail["msg"])
 
 
-def refusal(param: str, reason: str) -> InvalidRequest:
+def invalid(param: str, reason: str) -> InvalidRequest:
     """The error for an invalid field ``param``."""
     return InvalidRequest(f"{param}: {reason}", param=param)
 

@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 
 from app.core.errors import InvalidRequest
 from app.http.errors import BodyTooLarge
-from app.http.requests.wire import refusal
+from app.http.requests.wire import invalid
 from app.serving.kept_responses import KeptResponse, ResponseStore
 from app.serving.tasks import in_thread_if_large
 
@@ -30,15 +30,24 @@ class Resumed(dict[str, Any]):
     """A body with the stored items in place of references to them."""
 
     def __init__(
-        self, body: dict[str, Any], history: Items, own: Items, store: ResponseStore, owner: str
+        self,
+        body: dict[str, Any],
+        history: Items,
+        own: Mapping[int, dict[str, Any]],
+        store: ResponseStore,
+        owner: str,
     ) -> None:
-        """``history``: the items of earlier responses; ``own``: those that the request brings."""
-        self.is_text = isinstance(body.get("input"), str)
-        """Whether ``own`` is a text in ``body``."""
-        joined = body["input"] if self.is_text and not history else [*history, *own]
+        """``history``: the items of earlier responses; ``own``: those that the request brings, by
+        their numbers in its input."""
+        is_text = isinstance(body.get("input"), str)
+        joined = body["input"] if is_text and not history else [*history, *own.values()]
         super().__init__({**body, "input": joined})
-        self.history = len(history)
-        self._own = own
+        self.params = [
+            *(f"previous_response_id[{number}]" for number in range(len(history))),
+            *("input" if is_text else f"input[{number}]" for number in own),
+        ]
+        """For each item of the joined input, the field of the request that it is from."""
+        self._own = list(own.values())
         self._store = store
         self._owner = owner
 
@@ -83,11 +92,11 @@ class Conversations:
         if not isinstance(given, list):
             return body, 0
         known = {item["id"] for item in history}
-        own = [
-            await self._referred(item, f"input[{number}]")
+        own = {
+            number: await self._referred(item, f"input[{number}]")
             for number, item in enumerate(given)
             if not (_is_reference(item) and item["id"] in known)  # it is in the history already
-        ]
+        }
         return Resumed(body, history, own, self._store, self._owner), before - self._left
 
     async def input_of(self, kept: KeptResponse) -> Items:
@@ -106,7 +115,7 @@ class Conversations:
         while following is not None:
             if len(turns) == _MOST_TURNS:
                 reason = f"it continues more than {_MOST_TURNS} responses (the limit)"
-                raise refusal("previous_response_id", reason)
+                raise invalid("previous_response_id", reason)
             kept = await self._find(following, "previous_response_id")
             turns.append(await self._items(kept, "previous_response_id"))
             following = kept.previous
@@ -121,7 +130,7 @@ class Conversations:
         for each in await self._items(await self._find(response_id, f"{param}.id"), f"{param}.id"):
             if each.get("id") == name:
                 return each
-        raise refusal(f"{param}.id", f"the response has no item {name[:64]!r}")
+        raise invalid(f"{param}.id", f"the response has no item {name[:64]!r}")
 
     async def _find(self, response_id: str, param: str) -> KeptResponse:
         kept = await self._store.find(self._owner, response_id)

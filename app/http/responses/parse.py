@@ -4,9 +4,10 @@ its renderer; routes for stored responses.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -63,7 +64,7 @@ from app.http.requests.tools import (
     leave_out_others,
     tool_use,
 )
-from app.http.requests.unserved import NO_EFFECT, RESPONSES, left_out, refused
+from app.http.requests.unsupported import NO_EFFECT, RESPONSES, left_out, refused
 from app.http.requests.wire import (
     Body,
     ByType,
@@ -72,10 +73,10 @@ from app.http.requests.wire import (
     Name,
     Other,
     TokenLimit,
-    Unserved,
+    Unsupported,
     Wire,
+    invalid,
     missing,
-    refusal,
 )
 from app.http.responses.kept import Conversations, Resumed, not_kept
 from app.http.responses.write import (
@@ -201,7 +202,7 @@ Item = Annotated[
 
 
 class TextConfig(Wire):
-    unserved: ClassVar[Mapping[str, Unserved]] = {"verbosity": left_out("medium")}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {"verbosity": left_out("medium")}
 
     format: ResponseFormat | None = None
 
@@ -209,7 +210,7 @@ class TextConfig(Wire):
 class _ToolParam(Wire):
     """Tool options of OpenAI's newer models; only values without effect are accepted."""
 
-    unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {"defer_loading": left_out(False)}
     """A tool that could be loaded later is offered at once."""
 
     allowed_callers: list[Literal["direct"]] | None = None
@@ -269,7 +270,7 @@ AnyToolChoice = (
 
 
 class ReasoningOptions(ReasoningFields):
-    unserved: ClassVar[Mapping[str, Unserved]] = {
+    unsupported: ClassVar[Mapping[str, Unsupported]] = {
         "context": refused("the model sees exactly the input; leave it out", "auto"),
         "generate_summary": left_out("auto", "none"),
         "mode": refused("leave it out", "standard"),
@@ -278,13 +279,15 @@ class ReasoningOptions(ReasoningFields):
     """Summaries are not supported: the reasoning itself is shown."""
 
 
+_ITEM = re.compile(r"input\[(\d+)\]")
+
 ClientId = Annotated[str, Field(max_length=1024)]
 
 
 class ConversationFields(Body):
     """The fields that determine the prompt."""
 
-    unserved = RESPONSES
+    unsupported = RESPONSES
     no_effect = NO_EFFECT
 
     model: str | None = None
@@ -304,6 +307,19 @@ class ConversationFields(Body):
     """As in chat completions; ``reasoning`` has more options."""
     schema_in_prompt: SchemaInPrompt | None = None
     """Extension: tell the model the answer's schema; None is the server's default."""
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any], ignored: Ignored) -> Self:
+        """As ``Body.read``; errors name an item of a joined input by its field in the request."""
+        try:
+            return super().read(body, ignored)
+        except InvalidRequest as error:
+            item = _ITEM.match(error.param or "")
+            if item is None or not isinstance(body, Resumed):
+                raise
+            param, field = item[0], body.params[int(item[1])]
+            message = str(error).replace(param, field, 1)
+            raise InvalidRequest(message, param=f"{field}{item.string[item.end() :]}") from None
 
 
 class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
@@ -453,7 +469,7 @@ def read_conversation(
     """
     if wire.previous_response_id is not None and not isinstance(body, Resumed):
         reason = "this server stores no responses; send the conversation in input"
-        raise refusal("previous_response_id", reason)
+        raise invalid("previous_response_id", reason)
     if not isinstance(wire.input, str):
         check_message_count(wire.input, config.max_messages, "items", param="input")
     definitions: list[tuple[str, Definition]] = []
@@ -508,22 +524,29 @@ def _tool_use(
 ) -> ToolUse | None:
     once = wire.parallel_tool_calls is False
 
-    def called(tool: ResponsesNamedTool) -> list[str]:
-        """The model's names for it; without a namespace, the inner name is enough."""
-        if tool.type == "namespace":
-            return [name for name, (space, _) in namespaces.items() if space == tool.name]
-        if tool.namespace is not None:
-            return [_qualified(tool.namespace, tool.name)]
-        return [name for name, (_, inner) in namespaces.items() if inner == tool.name] or [
-            tool.name
-        ]
+    def names(chosen: Sequence[ResponsesNamedTool]) -> set[str]:
+        """The model's names for ``chosen``; without a namespace, the inner name is enough."""
+        spaces = {tool.name for tool in chosen if tool.type == "namespace"}
+        known = {space for space, _ in namespaces.values()}
+        others = [tool for tool in chosen if tool.type != "namespace"]
+        plain = {tool.name for tool in others if tool.namespace is None}
+        inner = {name for _, name in namespaces.values()}
+        return {
+            *(
+                _qualified(tool.namespace, tool.name)
+                for tool in others
+                if tool.namespace is not None
+            ),
+            *(name for name, (space, own) in namespaces.items() if space in spaces or own in plain),
+            *(plain - inner),
+            *(spaces - known),
+        }
 
     match wire.tool_choice:
         case ResponsesNamedTool() as tool:
-            return tool_use(tools, config, "required", called(tool), once=True)
-        case ResponsesAllowedTools(mode=mode, tools=named):
-            names = [name for tool in named for name in called(tool)]
-            return tool_use(tools, config, mode, names, once=once)
+            return tool_use(tools, config, "required", names([tool]), once=True)
+        case ResponsesAllowedTools(mode=mode, tools=chosen):
+            return tool_use(tools, config, mode, names(chosen), once=once)
         case Other(type=type):
             raise InvalidRequest(
                 f"tool_choice of type {type!r} is not supported; use none, auto, required, "
@@ -545,14 +568,9 @@ def _template_messages(
     if isinstance(wire.input, str):
         reader.add(MessageItem(role="user", content=wire.input), "input")
     else:
-        history = body.history if isinstance(body, Resumed) else 0
         for number, item in enumerate(wire.input):
-            at = f"input[{number - history}]"
-            if number < history:
-                at = f"previous_response_id[{number}]"
-            elif isinstance(body, Resumed) and body.is_text:
-                at = "input"
-            reader.add(item, at)
+            param = body.params[number] if isinstance(body, Resumed) else f"input[{number}]"
+            reader.add(item, param)
     messages, passages = reader.messages, reader.passages
     if not (instructions := wire.instructions):
         return messages, passages
@@ -631,7 +649,7 @@ class _ItemReader(TemplateMessages):
                 "the item itself (clients do this with store: false)"
             )
         if type not in _OF_OTHERS:
-            raise refusal(param, reason)
+            raise invalid(param, reason)
         self._ignored.leave_out(f"{param}.type", f"{param}: {reason}", name=f"input[].type={type}")
 
 

@@ -25,11 +25,10 @@ from app.answer.pieces import (
     FieldValue,
     Piece,
     Reasoning,
-    TextPiece,
 )
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
-from app.core.events import AnswerUsage
+from app.core.events import AnswerToken, AnswerUsage
 from app.http.endpoint import Renderer
 from app.http.errors import envelope
 from app.http.openapi import Shape
@@ -55,82 +54,6 @@ Ended = Literal["completed", "incomplete"]
 
 Namespaces = dict[str, tuple[str, str]]
 """Namespace and name of tools that have a namespace, by the model's name for them."""
-
-
-class OutputBuilder:
-    """Builds the output of a response; the deltas of events add up to the texts of items."""
-
-    def __init__(self, key: str, vocabulary: Vocabulary | None, namespaces: Namespaces) -> None:
-        """``key`` is part of the items' ids. ``vocabulary``: log-probabilities are asked for."""
-        self._namespaces = namespaces
-        self.items: list[dict[str, Any]] = []
-        """The finished items, as the response shows them."""
-        self._key = key
-        self._vocabulary = vocabulary
-        self._open: _Item | None = None
-        self._waiting: list[dict[str, Any]] = []
-        """Log-probabilities of text that is held back still."""
-
-    def add(self, piece: TextPiece) -> list[Event]:
-        """The events of a piece."""
-        match piece:
-            case Content(text=text, tokens=tokens):
-                if self._vocabulary is not None:
-                    entries = logprob_entries(tokens, self._vocabulary)
-                    for entry in entries:  # here a token without bytes of its own has none
-                        for token in (entry, *entry["top_logprobs"]):
-                            token["bytes"] = token["bytes"] or []
-                    self._waiting += entries
-                if not text and not (self._waiting and self._kind is _MESSAGE):
-                    return []
-                logprobs, self._waiting = self._waiting, []
-                return self._text(_MESSAGE, text, logprobs)
-            case Reasoning(text=text):
-                return self._text(_REASONING, text)
-            case CallStart(name=name, id=id, custom=custom):
-                space, inner = self._namespaces.get(name, ("", name))
-                named = {"namespace": space, "name": inner} if space else {"name": name}
-                return self._begin(_CUSTOM if custom else _CALL, call_id=id, **named)
-            case CallArguments(text=text):
-                assert self._open is not None
-                return [] if piece.custom and not text else [self._open.add(text)]
-            case CallEnd():
-                return self._close("completed")
-
-    def whole(self, values: Sequence[FieldValue]) -> Event:
-        """An empty delta with the values that the event before completed."""
-        assert self._open is not None
-        return {**self._open.add(""), COMPLETE: values}
-
-    def end(self, status: Ended) -> list[Event]:
-        """The events at the end of the answer. One without any text gets an empty message."""
-        events = []
-        if self._open is None and not self.items and status == "completed":
-            events += self._begin(_MESSAGE)
-        return events + self._close(status)
-
-    @property
-    def _kind(self) -> _Kind | None:
-        """Kind of the open item."""
-        return None if self._open is None else self._open.kind
-
-    def _text(self, kind: _Kind, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> list[Event]:
-        events = [] if self._kind is kind else self._begin(kind)
-        assert self._open is not None
-        return [*events, self._open.add(text, logprobs)]
-
-    def _begin(self, kind: _Kind, **fields: str) -> list[Event]:
-        events = self._close("completed")
-        self._open = _Item(kind, self._key, len(self.items), fields)
-        return events + self._open.begin()
-
-    def _close(self, status: Ended) -> list[Event]:
-        if self._open is None:
-            return []
-        events = self._open.end(status)
-        self.items.append(self._open.wire(status))
-        self._open = None
-        return events
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +87,7 @@ class _Item:
 
     def __init__(self, kind: _Kind, key: str, index: int, fields: Mapping[str, Any]) -> None:
         self.kind = kind
+        self._logs = kind is _MESSAGE
         self._id = f"{kind.prefix}_{key}_{index}"
         self._index = index
         self._fields = {**kind.fields, **fields}
@@ -204,10 +128,6 @@ class _Item:
             fields["name"] = self._fields["name"]
         done = self._event("done", **fields)
         return [done, *self._of_part("done"), self._of_item("done", status)]
-
-    @property
-    def _logs(self) -> bool:
-        return self.kind is _MESSAGE
 
     def _part(self) -> dict[str, Any]:
         part: dict[str, Any] = {"type": self.kind.text, "text": self.text}
@@ -325,24 +245,28 @@ def responses_renderer(
         **settings,
         "service_tier": served_tier(generation),
     }
-    output = OutputBuilder(generation.request_id, vocabulary, namespaces)
-    return (_Events if stream else _Unstreamed)(head, generation, output, vocabulary)
+    return (_Events if stream else _Unstreamed)(head, generation, vocabulary, namespaces)
 
 
 class _Unstreamed(ListRenderer):
-    """A whole response as one object."""
+    """A whole response as one object. The deltas of its events add up to the texts of its items."""
 
     def __init__(
         self,
         head: dict[str, Any],
         generation: Generation,
-        output: OutputBuilder,
         vocabulary: Vocabulary | None,
+        namespaces: Namespaces,
     ) -> None:
         super().__init__(head, generation)
-        self._output = output
         self._vocabulary = vocabulary
+        self._namespaces = namespaces
         self._status: Ended = "completed"
+        self._items: list[dict[str, Any]] = []
+        """The finished items, as the response shows them."""
+        self._open: _Item | None = None
+        self._waiting: list[dict[str, Any]] = []
+        """Log-probabilities of text that is held back still."""
 
     def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
         self._add(pieces)
@@ -356,15 +280,65 @@ class _Unstreamed(ListRenderer):
         """The events of ``pieces``."""
         events: list[Event] = []
         for piece in pieces:
-            if isinstance(piece, End):
-                self._status = "incomplete" if piece.reason == "length" else "completed"
-                events += self._output.end(self._status)
-            elif isinstance(piece, Fields):
-                events.append(self._output.whole(piece.values))
-            elif isinstance(piece, TextPiece):
-                events += self._output.add(piece)
-            else:
-                self._note(piece)
+            match piece:
+                case Content(text=text, tokens=tokens):
+                    events += self._content(text, tokens)
+                case Reasoning(text=text):
+                    events += self._text(_REASONING, text)
+                case CallStart(name=name, id=id, custom=custom):
+                    space, inner = self._namespaces.get(name, ("", name))
+                    named = {"namespace": space, "name": inner} if space else {"name": name}
+                    events += self._begin(_CUSTOM if custom else _CALL, call_id=id, **named)
+                case CallArguments(text=text, custom=custom):
+                    if text or not custom:
+                        events.append(self._opened.add(text))
+                case CallEnd():
+                    events += self._close("completed")
+                case Fields(values=values):  # in an empty delta behind the one that completes them
+                    events.append({**self._opened.add(""), COMPLETE: values})
+                case End(reason=reason):
+                    self._status = "incomplete" if reason == "length" else "completed"
+                    if self._open is None and not self._items and reason != "length":
+                        events += self._begin(_MESSAGE)  # empty: the answer has no text
+                    events += self._close(self._status)
+                case _:
+                    self._note(piece)
+        return events
+
+    def _content(self, text: str, tokens: Sequence[AnswerToken]) -> list[Event]:
+        if self._vocabulary is not None:
+            entries = logprob_entries(tokens, self._vocabulary)
+            for entry in entries:  # here a token without bytes of its own has none
+                for token in (entry, *entry["top_logprobs"]):
+                    token["bytes"] = token["bytes"] or []
+            self._waiting += entries
+        in_message = self._open is not None and self._open.kind is _MESSAGE
+        if not text and not (self._waiting and in_message):
+            return []
+        logprobs, self._waiting = self._waiting, []
+        return self._text(_MESSAGE, text, logprobs)
+
+    def _text(self, kind: _Kind, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> list[Event]:
+        is_open = self._open is not None and self._open.kind is kind
+        events = [] if is_open else self._begin(kind)
+        return [*events, self._opened.add(text, logprobs)]
+
+    def _begin(self, kind: _Kind, **fields: str) -> list[Event]:
+        events = self._close("completed")
+        self._open = _Item(kind, self._generation.request_id, len(self._items), fields)
+        return events + self._open.begin()
+
+    @property
+    def _opened(self) -> _Item:
+        assert self._open is not None
+        return self._open
+
+    def _close(self, status: Ended) -> list[Event]:
+        if self._open is None:
+            return []
+        events = self._open.end(status)
+        self._items.append(self._open.wire(status))
+        self._open = None
         return events
 
     def _response(self) -> dict[str, Any]:
@@ -375,7 +349,7 @@ class _Unstreamed(ListRenderer):
             "status": self._status,
             "completed_at": int(time.time()) if complete else None,
             "incomplete_details": None if complete else {"reason": "max_output_tokens"},
-            "output": self._output.items,
+            "output": self._items,
             "usage": _usage(self._generation.usage()),
             **self._reports(),
         }
@@ -412,9 +386,9 @@ class _Events(_Unstreamed):
         kinds = {RequestError: "invalid_prompt", QueueFull: "rate_limit_exceeded"}
         code = next((each for kind, each in kinds.items() if isinstance(error, kind)), None)
         failure = {"code": code or "server_error", "message": fields["message"]}
-        open_items = self._output.end("incomplete")
+        open_items = self._close("incomplete")
         response = {
-            **self._head, "status": "failed", "output": self._output.items, "error": failure
+            **self._head, "status": "failed", "output": self._items, "error": failure
         }  # fmt: skip
         return (b"" if self._number else self.begin()) + self._write(
             [

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.http.requests.constraints import ExtensionFields
-from app.http.requests.wire import Unserved
+from app.http.requests.wire import Unsupported
 
 NO_EFFECT = frozenset(
     [
@@ -23,17 +23,17 @@ NO_EFFECT = frozenset(
 """Labels, and hints about caches: prefixes are always shared."""
 
 
-def refused(instead: str, *nothing: Any) -> Unserved:
-    """A field that is refused, as it would change the answer, unless null or one of ``nothing``."""
-    return Unserved((None, *nothing), instead)
+def refused(instead: str, *harmless: Any) -> Unsupported:
+    """A field that is refused, as it would change the answer, except null and ``harmless``."""
+    return Unsupported((None, *harmless), instead)
 
 
-def left_out(*nothing: Any) -> Unserved:
+def left_out(*harmless: Any) -> Unsupported:
     """A field that is ignored, as it would not change the answer."""
-    return Unserved((None, *nothing))
+    return Unsupported((None, *harmless))
 
 
-def moved(names: Mapping[str, Sequence[str]]) -> dict[str, Unserved]:
+def renamed(names: Mapping[str, Sequence[str]]) -> dict[str, Unsupported]:
     """Fields refused because this API has another name for them, the key in ``names``."""
     return {name: refused(f"use {here}") for here, each in names.items() for name in each}
 
@@ -49,7 +49,7 @@ _IN_CONSTRAINT = "use a constraint, or logit_bias"
 _TEMPLATE = "the model's own chat template is always used; leave it out"
 _SPECIAL = "texts contain no special tokens; leave it out"
 
-UNSERVED: Mapping[str, Unserved] = {
+UNSUPPORTED: Mapping[str, Unsupported] = {
     **dict.fromkeys(
         [
             *("access_programs", "background_options", "bootstrap_host", "bootstrap_port"),
@@ -194,36 +194,36 @@ _IN_MESSAGES = {
 }
 
 
-def _without(*names: str) -> dict[str, Unserved]:
-    """``UNSERVED`` for an API that supports ``names``."""
-    return {name: field for name, field in UNSERVED.items() if name not in names}
+def _without(*names: str) -> dict[str, Unsupported]:
+    """``UNSUPPORTED`` for an API that supports ``names``."""
+    return {name: field for name, field in UNSUPPORTED.items() if name not in names}
 
 
-CHAT: Mapping[str, Unserved] = {
+CHAT: Mapping[str, Unsupported] = {
     **_without("add_generation_prompt", "continue_final_message"),
-    **moved(_IN_CHAT),
+    **renamed(_IN_CHAT),
     "add_special_tokens": refused(_TEMPLATE, False),
     "best_of": refused("use n", 1),
     "max_tool_calls": left_out(),
 }
-COMPLETIONS: Mapping[str, Unserved] = {
+COMPLETIONS: Mapping[str, Unsupported] = {
     **_without("echo"),
     **_CHAT_ALONE,
-    **moved(_IN_COMPLETIONS),
+    **renamed(_IN_COMPLETIONS),
     "add_special_tokens": refused("leave it out", True),
     "schema_in_prompt": refused("prompts are used unchanged; leave it out", "auto", False),
 }
-RESPONSES: Mapping[str, Unserved] = {
+RESPONSES: Mapping[str, Unsupported] = {
     **_without("previous_response_id", "store"),
-    **moved(_IN_RESPONSES),
+    **renamed(_IN_RESPONSES),
     "best_of": refused("send several requests", 1),
     "logprobs": refused("use top_logprobs", False),
     "n": refused("send several requests", 1),
     "prompt": refused(_KEPT),
 }
-MESSAGES: Mapping[str, Unserved] = {
+MESSAGES: Mapping[str, Unsupported] = {
     **_without("context_management"),
-    **moved(_IN_MESSAGES),
+    **renamed(_IN_MESSAGES),
     "best_of": refused("send several requests", 1),
     "chat_template_kwargs": refused("use thinking"),
     "logprobs": refused("ask /v1/chat/completions", False),
