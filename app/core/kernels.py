@@ -16,8 +16,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 from llvmlite import binding  # type: ignore[import-untyped]
-from numba.core import caching, event
-from numba.core.runtime import nrt
+from numba.core import caching, event, runtime
 
 from app.core.progress import Progress, Stage
 
@@ -34,7 +33,7 @@ _APP = Path(__file__).parents[1]
 _LOCATOR: Any = caching._SourceFileBackedLocatorMixin
 _INDEX: Any = caching.IndexDataCacheFile
 _CACHE: Any = caching.Cache
-_RUNTIME: Any = nrt
+_RUNTIME: Any = runtime.nrt
 
 _V3 = ("avx2", "fma", "f16c", "bmi2")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
