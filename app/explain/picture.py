@@ -12,7 +12,7 @@ from app.constraint.limits import Limits
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.graphs import GraphSpec, WalkSpec
-from app.core.growing_lru import GrowingLru
+from app.core.lru import GrowingLru
 from app.core.specs import JsonSchema
 from app.explain.drawing import Drawing, drawing_of
 from app.explain.exploring import folded_graph

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from app.core.constraint import Constraint
 from app.core.errors import InvalidRequest
-from app.core.growing_lru import GrowingLru
+from app.core.lru import GrowingLru
 from app.core.verbatim import Document, Passage, Source, passages_of
 from app.serving.tasks import Tasks
 

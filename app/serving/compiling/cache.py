@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import ConstraintError
 from app.core.events import RequestObserver
-from app.core.growing_lru import GrowingLru
-from app.core.lru import Lru
+from app.core.lru import GrowingLru, Lru
 from app.core.request import ServiceTier
 from app.serving.tasks import Tasks, in_thread_if_large
 
