@@ -10,6 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.models.qwen2 import modeling_qwen2
 
 from app.core.errors import UnsupportedModel
 from app.model import self_check
@@ -240,3 +241,17 @@ def test_reference_logits_do_not_depend_on_instructions_for_bfloat16(
     case = make_case(VOCAB, BLOCK_SIZE)
     exact = whole_logits(model, case)
     assert worst_error(whole_logits(model.bfloat16(), case), exact) < 0.05
+
+
+def test_the_reference_attends_in_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    eager, seen = modeling_qwen2.eager_attention_forward, set()
+
+    def spy(module: Any, query: Tensor, *args: Any, **more: Any) -> Any:
+        seen.add(query.dtype)
+        return eager(module, query, *args, **more)
+
+    monkeypatch.setattr(modeling_qwen2, "eager_attention_forward", spy)
+    model = in_dtype(save_config(tmp_path, "qwen2"), torch.bfloat16)
+    whole_logits(model, make_case(VOCAB, BLOCK_SIZE))
+    assert seen == {torch.float32}
+    assert modeling_qwen2.eager_attention_forward is spy
