@@ -72,8 +72,10 @@ def answer(
             return Composite(Either((Series((free, Repeated(calls, at_most=1))), calls)))
         return Composite(Either((free, calls)))
     if format.trigger is not None:
-        text = FreeText(without=(format.trigger, *around.without))
-        return Composite(Series((text, Repeated(calls, at_most=1))))
+        leads = () if format.also is None else format.also.leads(use.names)
+        ways = calls if format.also is None else Either((calls, format.also.calls(use)))
+        text = FreeText(without=(format.trigger, *leads, *around.without))
+        return Composite(Series((text, Repeated(ways, at_most=1))))
     # Text that begins like a call has to become one: the name need not decide.
     return Composite(Either((_not_starting(free, format.heads()), calls)))
 

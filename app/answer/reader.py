@@ -11,9 +11,9 @@ after it, and white space between content and calls. Other white space is conten
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from app.answer.formats.calls import CallsReader
+from app.answer.formats.calls import CallsReader, ToolFormat
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import NEWLINES_BEFORE_ANSWER
 from app.answer.incoming import Incoming, Utf8Decoder
@@ -56,7 +56,13 @@ class AnswerReader:
         if format.content.always and use is not None and not content_first:
             self._nothing = format.content.begin + format.content.end
         self._leads = () if use is None else format.tools.leads(use.names)
-        self._trigger = format.tools.trigger if use is not None and content_first else None
+        self._triggers: dict[str, ToolFormat] = {}
+        """Texts that begin calls behind content, and the formats of these calls."""
+        if use is not None and content_first and format.tools.trigger is not None:
+            self._triggers[format.tools.trigger] = format.tools
+            if format.tools.also is not None:
+                leads = format.tools.also.leads(use.names)
+                self._triggers |= dict.fromkeys(leads, format.tools.also)
         self._incoming = Incoming(0)
         self._pieces: list[TextPiece] = []
         self._newlines = 0
@@ -87,7 +93,7 @@ class AnswerReader:
     @property
     def content_next(self) -> int | None:
         """Position of content that certainly comes next and has not begun; else None."""
-        sure = self._step == AnswerReader._read_content and self._trigger is None
+        sure = self._step == AnswerReader._read_content and not self._triggers
         return self._incoming.position if sure and not self._incoming.text else None
 
     def finish(self, *, cut: bool = False) -> list[TextPiece]:
@@ -138,7 +144,7 @@ class AnswerReader:
         assert self._reasoning is not None
         if not self._reasoned:
             self._incoming.take(len(self._incoming.text) - len(self._incoming.text.lstrip(_BLANKS)))
-        if self._take_text(self._reasoning.end, Reasoning):
+        if self._take_text([self._reasoning.end], Reasoning) is not None:
             self._incoming.take(len(self._reasoning.end))
             self._step = AnswerReader._read_newlines
             return True
@@ -198,10 +204,11 @@ class AnswerReader:
     def _read_content(self) -> bool:
         if self._closing:
             return self._read_closed_content()
-        if self._trigger is None:
+        if not self._triggers:
             self._take_content(len(self._incoming.text))
             return False
-        return self._take_text(self._trigger, Content) and self._begin_calls()
+        trigger = self._take_text(self._triggers, Content)
+        return trigger is not None and self._begin_calls(self._triggers[trigger])
 
     def _read_closed_content(self) -> bool:
         """Free text cannot contain its end mark; other content ends at the last one."""
@@ -218,7 +225,7 @@ class AnswerReader:
     def _read_rest(self) -> bool:
         """Behind the content: calls, or nothing."""
         begins = [self._incoming.begins(lead) for lead in self._leads]
-        if self._trigger is not None and True in begins:
+        if self._triggers and True in begins:
             return self._begin_calls()
         if None not in begins:
             self._incoming.take_all()
@@ -245,16 +252,19 @@ class AnswerReader:
         if text:
             self._pieces.append(Content(text, start))
 
-    def _begin_calls(self) -> bool:
+    def _begin_calls(self, format: ToolFormat | None = None) -> bool:
+        """``format`` None: the one of the template."""
         assert self._use is not None
         text, start = self._incoming.take_all()
-        self._calls = self._tools.reader(self._use, start)
+        self._calls = (format or self._tools).reader(self._use, start)
         self._pieces += self._calls.push(text)
         return False
 
-    def _take_text(self, mark: str, kind: type[Content] | type[Reasoning]) -> bool:
-        """Take text up to ``mark``, and the white space before it; whether the mark is there."""
-        until, found = self._incoming.before(mark)
+    def _take_text(self, marks: Iterable[str], kind: type[Content] | type[Reasoning]) -> str | None:
+        """Take text up to the first of ``marks``, and the white space before that; returns it, None
+        if none is there."""
+        ends = [(*self._incoming.before(mark), mark) for mark in marks]
+        until, found, mark = min(ends, key=lambda end: (end[0], not end[1]))
         kept = len(self._incoming.text[:until].rstrip(_BLANKS))
         text, start = self._incoming.take(kept)
         if text:
@@ -262,7 +272,7 @@ class AnswerReader:
             self._pieces.append(kind(text, start))
         if found:
             self._incoming.take(until - kept)
-        return found
+        return mark if found else None
 
 
 class AnswerLocator:

@@ -13,7 +13,7 @@ import pytest
 
 from app.answer.formats import ChatFormat, detect
 from app.answer.formats.calls import ToolFormat
-from app.answer.formats.families import HERMES, LLAMA, PLAIN
+from app.answer.formats.families import HERMES, IN_CODE, LLAMA, PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.language import _may_start, answer, is_open_ended, with_reasoning
 from app.answer.pieces import CallStart, Content
@@ -61,7 +61,8 @@ WALKER = Walker(
         '{"name": "', '{"tool_calls": [{"name": "', '", "arguments": ', '", "parameters": ',
         "fg", "none", '<tool_call>\n{"name": "f', '{"n": ', ", ", "[", "<", "]}", "[CALL_ID]",
         "</thi", "nk>", "_call>", "f", *PLAIN.leads("f"), *LLAMA.leads("f"),
-        *MISTRAL_LIST.heads(), *HERMES.heads(), '[TOOL_CALLS][{"name": "f"',
+        *MISTRAL_LIST.heads(), *HERMES.heads(), *IN_CODE.leads("f"), "\n}\n```",
+        '[TOOL_CALLS][{"name": "f"',
     ]
 )  # fmt: skip
 
@@ -220,6 +221,18 @@ def test_one_call_alone_where_the_format_or_the_request_says_so() -> None:
     assert one is not None
     assert WALKER.admits(several, text)
     assert not WALKER.admits(one, text)
+
+
+def test_calls_in_code_have_the_arguments_of_their_function() -> None:
+    free, required = (answer(None, ToolUse(TOOLS, mode), HERMES) for mode in ("auto", "required"))
+    assert free is not None
+    assert required is not None
+    name = TOOLS[0].name
+    begin = f'One moment.\n```json\n{{\n  "name": "{name}",\n  "arguments": '
+    assert WALKER.admits(free, begin + '{"n": 1}' + "\n}\n```")
+    assert not WALKER.admits(free, begin + "1\n}\n```")
+    assert WALKER.admits(free, begin.replace(name, "other") + "1\n}\n```")
+    assert not WALKER.admits(required, begin)
 
 
 @pytest.mark.parametrize("options", [("",), ("a", "ab", "b"), ("b", "abc", "a"), ("abd", "c")])

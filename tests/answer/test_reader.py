@@ -31,6 +31,7 @@ PARTS = [
     "<think>", "</think>", "<tool_call>", '<tool_call>\n{"name": "', "}\n</tool_call>", "\n", " ",
     '{"name": "', "f", '", "arguments": ', '", "parameters": ', "{}", '{"a": "}\\""}', "}", "text",
     "[TOOL_CALLS]", "[ARGS]", '{"tool_calls": [', ", ", "]}", "é", "<", "[",
+    '```json\n{\n  "name": "f', '",\n  "arguments": ', "\n}\n```",
 ]  # fmt: skip
 
 
@@ -79,6 +80,20 @@ def test_text_and_calls_are_told_apart() -> None:
     assert content(pieces) == "I look."
     assert calls(pieces) == [("f", '{"a": "}\\""}'), ("fg", "{}")]
     assert [piece.index for piece in pieces if isinstance(piece, CallStart)] == [0, 1]
+
+
+def in_code(name: str, arguments: str) -> str:
+    """A call as Qwen 2.5 Coder writes it."""
+    return f'```json\n{{\n  "name": "{name}",\n  "arguments": {arguments}\n}}\n```'
+
+
+def test_calls_may_be_in_code_where_the_template_asks_for_marks() -> None:
+    text = "I look.\n" + in_code("fg", '{"a": 1}') + "\n" + in_code("f", "{}")
+    pieces = read(reader(HERMES), [text])
+    assert (content(pieces), calls(pieces)) == ("I look.", [("fg", '{"a": 1}'), ("f", "{}")])
+    other = in_code("other", "{}")
+    assert content(read(reader(HERMES), [other, in_code("f", "{}")])) == other
+    assert content(read(reader(HERMES, content_first=False), [in_code("f", "{}")]))
 
 
 @pytest.mark.parametrize(

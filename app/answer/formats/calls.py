@@ -78,6 +78,10 @@ class ToolFormat(Protocol):
         """
 
     @property
+    def also(self) -> ToolFormat | None:
+        """Another way to write calls behind free text, without a trigger."""
+
+    @property
     def parallel(self) -> bool:
         """Whether an answer may have several calls."""
 

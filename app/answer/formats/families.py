@@ -179,14 +179,22 @@ def lists(template: str) -> SpelledCalls | None:
 
 # Hermes 2 Pro, Qwen 2.5, Qwen 3, EXAONE 4 and others
 
+IN_CODE = SpelledCalls(
+    name="in code",
+    call='```json\n{\n  "name": "$name",\n  "arguments": $arguments\n}\n```',
+    separator="\n",
+)
+"""Qwen 2.5 Coder writes calls so, whatever its template asks for."""
+
 HERMES = SpelledCalls(
     name="hermes",
     call=f"<tool_call>\n{_OBJECT}\n</tool_call>",
     separator="\n",
     trigger="<tool_call>",
+    also=IN_CODE,
 )
 
-EXAONE = replace(HERMES, name="exaone", call=f"<tool_call>{_OBJECT}</tool_call>")
+EXAONE = replace(HERMES, name="exaone", call=f"<tool_call>{_OBJECT}</tool_call>", also=None)
 """EXAONE 4: the same with no newlines inside."""
 
 _ARGUMENTS = re.compile(r'\\?"arguments\\?"')

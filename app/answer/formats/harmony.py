@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from app.answer.formats.calls import CallIds, CallPiece
+from app.answer.formats.calls import CallIds, CallPiece, ToolFormat
 from app.answer.formats.reasoning import marks_in
 from app.answer.incoming import Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart
@@ -33,6 +33,7 @@ class Harmony:
 
     name = "harmony"
     trigger: str | None = None
+    also: ToolFormat | None = None
     in_json = True
     parallel = False
     native = True
