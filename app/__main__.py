@@ -250,13 +250,8 @@ def settings_page() -> str:
     ]
     for name, field in Settings.model_fields.items():
         if name in SECTIONS:
-            page += [
-                "",
-                f"## {SECTIONS[name]}",
-                "",
-                "| variable | default | meaning |",
-                "|---|---|---|",
-            ]
+            page += ["", f"## {SECTIONS[name]}", ""]
+            page += ["| variable | default | meaning |", "|---|---|---|"]
         meaning, default = _told(name, field)
         page.append(f"| `LEAPJSON_{name.upper()}` | {default and f'`{default}`'} | {meaning} |")
     return "\n".join(page)
@@ -266,11 +261,8 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
     from app.core.errors import LeapjsonError
     from app.server.settings import Settings
 
-    given = {
-        key: value
-        for key, value in vars(options).items()
-        if key not in ("command", "help_markdown")
-    }
+    of_the_command = ("command", "help_markdown")
+    given = {key: value for key, value in vars(options).items() if key not in of_the_command}
     try:
         return Settings.read(**given)
     except LeapjsonError as error:
