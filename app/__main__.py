@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from app.core.version import version_of
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from app.server.settings import Settings
 
 
@@ -204,16 +206,9 @@ _OF_SERVERS = frozenset(
     [
         *("host", "port", "page", "cors_origins", "api_keys", "api_keys_file", "priority_keys"),
         *("share_between_keys", "metrics_public", "drain_seconds", "tenant_share", "max_queue"),
-        *(
-            "preload",
-            "schema_store",
-            "schema_store_bytes",
-            "log_format",
-            "log_content",
-            "kept_responses_bytes",
-        ),
-        *("kept_responses_seconds", "data", "store", "batch_running", "batch_requests"),
-        *("key_requests", "key_batches", "file_bytes", "key_bytes"),
+        *("preload", "schema_store", "schema_store_bytes", "log_format", "log_content"),
+        *("kept_responses_bytes", "kept_responses_seconds", "data", "store", "batch_running"),
+        *("batch_requests", "key_requests", "key_batches", "file_bytes", "key_bytes"),
     ]
 )
 """Settings that have no effect without clients, as in ``batch``."""
@@ -226,14 +221,20 @@ def _add_settings(parser: argparse.ArgumentParser, without: frozenset[str] = fro
         if name in without:
             continue
         flag = "--" + name.replace("_", "-")
-        meaning = " ".join((field.description or "").split())
-        text = f"{meaning} (LEAPJSON_{name.upper()}; default: {field.default})"
+        meaning, default = _told(name, field)
+        text = f"{meaning} (LEAPJSON_{name.upper()}{default and f'; default: {default}'})"
         text = text.replace("%", "%%")
         if field.annotation is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
             action = "append" if field.annotation == tuple[str, ...] else "store"
             parser.add_argument(flag, action=action, metavar="VALUE", help=text)
+
+
+def _told(name: str, field: FieldInfo) -> tuple[str, str]:
+    """The meaning of a setting, and its default; "" if the meaning tells it."""
+    default = "demo" if name == "model" else str(field.default).lower()
+    return " ".join(str(field.description).split()), "" if field.default in (None, ()) else default
 
 
 def settings_page() -> str:
@@ -249,18 +250,10 @@ def settings_page() -> str:
     ]
     for name, field in Settings.model_fields.items():
         if name in SECTIONS:
-            page += [
-                "",
-                f"## {SECTIONS[name]}",
-                "",
-                "| variable | default | meaning |",
-                "|---|---|---|",
-            ]
-        default = "" if field.default in (None, ()) else f"`{str(field.default).lower()}`"
-        if name == "model":
-            default = "`demo`"
-        meaning = " ".join(str(field.description).split())
-        page.append(f"| `LEAPJSON_{name.upper()}` | {default} | {meaning} |")
+            page += ["", f"## {SECTIONS[name]}", ""]
+            page += ["| variable | default | meaning |", "|---|---|---|"]
+        meaning, default = _told(name, field)
+        page.append(f"| `LEAPJSON_{name.upper()}` | {default and f'`{default}`'} | {meaning} |")
     return "\n".join(page)
 
 
@@ -268,11 +261,8 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
     from app.core.errors import LeapjsonError
     from app.server.settings import Settings
 
-    given = {
-        key: value
-        for key, value in vars(options).items()
-        if key not in ("command", "help_markdown")
-    }
+    of_the_command = ("command", "help_markdown")
+    given = {key: value for key, value in vars(options).items() if key not in of_the_command}
     try:
         return Settings.read(**given)
     except LeapjsonError as error:

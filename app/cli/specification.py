@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,7 +61,12 @@ def reporting_errors(run: Callable[[argparse.Namespace], int], options: argparse
     """The exit status of a command; faulty input is reported, with ``BAD_CONSTRAINT``."""
     details: dict[str, str] = {}
     try:
-        return run(options)
+        status = run(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BAD_CONSTRAINT
     except UnusableInput as error:
         message = str(error)
     except RecursionError:

@@ -51,10 +51,6 @@ class GraphFields(Wire):
     drawn: bool = False
     """Whether routes, boxes and states have their SVG elements, and the graph its DOT text."""
 
-    @property
-    def options(self) -> GraphOptions:
-        return GraphOptions(tuple(sorted(set(self.open))), self.max_states, self.drawn)
-
 
 class SchemaRequest(
     Body, json_schema_extra={"oneOf": [{"required": ["schema"]}, {"required": ["response_format"]}]}
@@ -82,8 +78,8 @@ class WalkRequest(Body):
 
     text: Annotated[str, Field(max_length=MOST_WALKED)]
     """The whole answer so far."""
-    graph: GraphFields | None = None
-    """Options for the drawing, as in the request that drew it."""
+    graph: bool | GraphFields | None = None
+    """As in the request that drew it."""
     state: str | None = None
     """``state`` of the walk of a prefix of this text through the same drawing, to continue it."""
 
@@ -253,9 +249,7 @@ def _call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> _Call:
     asked = SchemaRequest.read(body, ignored)
     if ("schema" in body) == (asked.response_format is not None):
         raise InvalidRequest("give either schema or response_format", param="schema")
-    graph = asked.graph.options if isinstance(asked.graph, GraphFields) else None
-    if asked.graph is True:
-        graph = GraphOptions()
+    graph = _drawing(asked.graph)
     if asked.response_format is None:
         spec = JsonSchema(
             _bundled(asked.schema_, asked.documents or []),
@@ -276,6 +270,13 @@ def _call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> _Call:
             param="response_format.type",
         )
     return _Call(_as_asked(found, asked), asked.name, "response_format", graph)
+
+
+def _drawing(graph: bool | GraphFields | None) -> GraphOptions | None:
+    """The options of a field ``graph``; None without a graph."""
+    if isinstance(graph, GraphFields):
+        return GraphOptions(tuple(sorted(set(graph.open))), graph.max_states, graph.drawn)
+    return GraphOptions() if graph else None
 
 
 def _bundled(schema: Any, documents: list[dict[str, Any]]) -> Any:
@@ -361,7 +362,7 @@ async def walk(schema_id: str, request: Request) -> Response:
     registered = await _find(schema_id, request)
 
     async def follow(asked: WalkRequest, ticket: Ticket, api: Api) -> bytes:
-        options = GraphOptions() if asked.graph is None else asked.graph.options
+        options = _drawing(asked.graph) or GraphOptions()
         return await api.graphs.walk(registered, options, asked.text, asked.state, ticket)
 
     return await endpoint(_WALK, reading(WalkRequest), follow)(request)

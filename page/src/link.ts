@@ -56,16 +56,14 @@ export async function linkToPage(): Promise<string> {
   return location.href.split("#")[0] + MARK + base64url(packed);
 }
 
-/** Fills the form from the address. False if it has no request, or none that can be read. */
-export async function restoreFromLink(): Promise<boolean> {
-  if (!location.hash.startsWith(MARK)) return false;
+/** Fills the form from the address, if it has a request that can be read. */
+export async function restoreFromLink(): Promise<void> {
+  if (!location.hash.startsWith(MARK)) return;
   try {
     const saved = JSON.parse(await unpacked(location.hash.slice(MARK.length)));
-    if (!isSaved(saved)) return false;
-    fill(saved);
-    return true;
+    if (isSaved(saved)) fill(saved);
   } catch {
-    return false;
+    // not a link of this page, or not all of one
   }
 }
 

@@ -87,7 +87,11 @@ def test_a_page_whose_server_is_gone_says_so(page: Page) -> None:
     page.route("**/v1/**", lambda route: route.abort("internetdisconnected"))
     press(page, "Run")
     expect(page.locator(".answer-text .failure")).to_contain_text("The server cannot be reached")
+    write_regex(page, "[ab]")
+    expect(page.locator(".graph .failure")).to_contain_text("The server cannot be reached")
     page.unroute("**/v1/**")
+    press(page, "Try again")
+    expect(page.locator(".graph .failure")).to_have_count(0)
     run(page)
     expect(page.locator(".answer-text .failure")).to_have_count(0)
 

@@ -79,6 +79,15 @@ def test_the_graph_lights_up_where_the_answer_went_and_nowhere_else(
     assert_in_the_window(page, ".state.here")
 
 
+def test_a_walk_that_breaks_off_does_not_stop_later_ones(page: Page) -> None:
+    wait_until_drawn(page, "email")
+    page.route("**/walk", lambda route: route.fulfill(status=200, body='{"steps": ['), times=1)
+    with page.expect_response("**/walk"):
+        run(page)
+    run(page)
+    expect(page.locator(".graph-status")).to_contain_text("The answer is complete.")
+
+
 def test_a_regular_expression_has_a_graph_that_is_walked_too(page: Page, server: Server) -> None:
     write_regex(page, "(yes|no|[a-c]{2})!")
     wait_until_drawn(page, "yes")

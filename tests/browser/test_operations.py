@@ -99,7 +99,7 @@ def test_a_key_is_asked_for_by_a_button_and_not_by_a_dialog_that_comes_again(pag
 
 def test_the_keyboard_goes_back_in_time_pauses_and_chooses_the_window(page: Page) -> None:
     begin(page)
-    look = page.get_by_role("slider", name="Figures of")
+    look = page.get_by_role("slider", name="Values at")
     expect(look).not_to_have_attribute("max", "0")
     heads = page.locator(".figures thead th:nth-child(2)")
     expect(heads.first).to_have_text("now")
@@ -184,7 +184,7 @@ def test_plots_are_drawn(page: Page) -> None:
     begin(page)
     canvases = page.locator(".plot canvas")
     expect(canvases.first).to_be_visible()
-    look = page.get_by_role("slider", name="Figures of")
+    look = page.get_by_role("slider", name="Values at")
     expect(look).to_have_attribute("max", re.compile(r"^([2-9]|\d\d+)$"))
     for number in range(3):
         colours = canvases.nth(number).evaluate(

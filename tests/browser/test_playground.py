@@ -187,6 +187,14 @@ def test_stop_ends_the_answer_and_keeps_what_came(page: Page) -> None:
     assert answer(page).startswith('{"name"')
 
 
+def test_a_number_that_is_not_whole_is_refused_and_not_erased(page: Page) -> None:
+    field = page.get_by_label("Max tokens")
+    field.press_sequentially("1.5")
+    expect(field).to_have_value("1.5")
+    press(page, "Run")
+    expect(page.locator(".failure").first).to_contain_text("max_tokens")
+
+
 def test_markup_in_an_answer_stays_text_wherever_it_is_shown(page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

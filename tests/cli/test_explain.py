@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -322,3 +325,12 @@ def test_an_answer_that_is_far_too_long_is_reported_and_not_written(
     schema.write_text(json.dumps({"type": "array", "items": {"type": "null"}, "minItems": 10**9}))
     assert main(["explain", "--schema", str(schema)]) == 2
     assert "its shortest answer has 6,000,000,000 bytes" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "app", "explain", "--regex", "[ab]"]
+    ran = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (ran.stderr, ran.returncode) == (b"", 2)

@@ -133,6 +133,7 @@ async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
             "valid string",
         ),
         ({"on_budget": "panic"}, "on_budget", "'finish' or 'truncate'"),
+        ({"stream_options": True}, "stream_options", "stream_options: must be an object"),
     ],
 )
 async def test_a_bad_field_is_400_with_its_name_and_the_reason(

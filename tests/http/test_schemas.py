@@ -288,9 +288,9 @@ async def test_other_constraints_have_an_id_and_a_graph_but_no_report(
 async def test_a_text_is_walked_over_the_picture_that_was_drawn() -> None:
     bench = Bench()
     async with client_of(bench) as client:
-        made = (await client.post(PATH, json={"schema": SCHEMA})).json()
+        made = (await client.post(PATH, json={"schema": SCHEMA, "graph": True})).json()
         path = f"{PATH}/{made['id']}/walk"
-        first = await client.post(path, json={"text": '{"a'})
+        first = await client.post(path, json={"text": '{"a', "graph": True})
         options = {"open": ["/a"], "max_states": 7}
         body = {"text": '{"a"', "state": "0.0.0", "graph": options}
         second = await client.post(path, json=body)
@@ -309,9 +309,11 @@ async def test_a_walk_over_no_schema_is_a_404_and_what_is_wrong_with_one_is_name
         unknown = await client.post(f"{PATH}/schema_0/walk", json={"text": ""})
         missing = await client.post(path, json={})
         long = await client.post(path, json={"text": "x" * 200_001})
+        other = await client.post(path, json={"text": "", "graph": [400]})
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "schema_not_found")
     assert (missing.status_code, missing.json()["error"]["param"]) == (400, "text")
     assert (long.status_code, long.json()["error"]["param"]) == (400, "text")
+    assert (other.status_code, other.json()["error"]["param"]) == (400, "graph")
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
         refused(_MORE, False),
     ),
     "prompt_logprobs": refused(_MORE),
-    "return_cached_tokens_details": refused("see usage.cached_tokens", False),
+    "return_cached_tokens_details": refused("usage has the cached tokens", False),
     "return_token_ids": refused("use /tokenize", False),
     "return_tokens_as_token_ids": refused("use /tokenize", False),
     "routed_experts_prompt_start": left_out(0),

@@ -269,7 +269,9 @@ def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest
     # the value rather than about its type.
     detail = max(details, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
     param = _param(detail, body)
-    return missing(param) if detail["type"] == "missing" else invalid(param, detail["msg"])
+    # Pydantic's own text names our class.
+    reason = "must be an object" if detail["type"] == "model_type" else detail["msg"]
+    return missing(param) if detail["type"] == "missing" else invalid(param, reason)
 
 
 def invalid(param: str, reason: str) -> InvalidRequest:

@@ -30,7 +30,7 @@ export interface Usage {
 interface Chunk {
   error?: ServerError;
   choices?: {
-    delta?: { content?: string | null; reasoning_content?: string | null };
+    delta?: { content?: string | null };
     finish_reason?: string | null;
     origins?: { index: number; tokens: WireToken[] } | null;
     confidence?: unknown[];

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 
 import { goToPointer } from "../state";
 import type { ServerError } from "../server/access";
+import { Copy } from "../ui/copy";
 import { milliseconds, plural } from "../ui/number";
 import type { Lane } from "./lane";
 import { Legend, OriginBar } from "./origins";
@@ -53,7 +54,7 @@ function AnswerText({ lane, id, title, hasTokens }: { lane: Lane; id: string; ti
           <input type="checkbox" checked={plain.value} onChange={(event) => (plain.value = event.currentTarget.checked)} />
           plain text
         </label>
-        <CopyText lane={lane} />
+        <Copy text={lane.text.value} />
       </div>
       {plain.value || (!hasTokens && lane.text.value) ? (
         <pre class="tokens" tabIndex={0} role="region" aria-label={`${title}, plain text`}>
@@ -80,23 +81,6 @@ function State({ lane }: { lane: Lane }) {
   const phase = lane.phase.value;
   const cut = phase === "done" && lane.figures.value.finishReason === "length";
   return <span class={`state ${phase}`}>{cut ? "cut at max_tokens" : STATES[phase]}</span>;
-}
-
-function CopyText({ lane }: { lane: Lane }) {
-  const done = useSignal(false);
-  const copy = async () => {
-    await navigator.clipboard.writeText(lane.text.value).then(
-      () => (done.value = true),
-      () => {},
-    );
-    setTimeout(() => (done.value = false), 1500);
-  };
-  if (!navigator.clipboard) return null; // not available without TLS
-  return (
-    <button type="button" class="small" disabled={!lane.text.value} onClick={copy}>
-      {done.value ? "Copied" : "Copy"}
-    </button>
-  );
 }
 
 /** An error, with the server's message. */

@@ -1,10 +1,11 @@
 /** The code tab: the current request as a program. */
 
-import { signal, useComputed, useSignal } from "@preact/signals";
+import { signal, useComputed } from "@preact/signals";
 
 import { requestFields, written } from "../request/body";
 import { apiKey, pictures, schema, schemaText, serverUrl } from "../state";
 import { withMarks } from "./pictures";
+import { Copy } from "../ui/copy";
 import { Listing } from "../ui/listing";
 import { Tabs, TabPanel } from "../ui/tabs";
 import { curl, pythonProgram, typescriptProgram, type OnScreen, type Snippet } from "./snippets";
@@ -56,22 +57,4 @@ function onScreen(): OnScreen {
     files,
     schema: schema.value && { value: schema.value.value, text: schemaText.value },
   };
-}
-
-function Copy({ text }: { text: string }) {
-  const done = useSignal(false);
-  if (!navigator.clipboard) return null;
-  const copy = () =>
-    navigator.clipboard.writeText(text).then(
-      () => {
-        done.value = true;
-        setTimeout(() => (done.value = false), 1500);
-      },
-      () => {},
-    );
-  return (
-    <button type="button" class="small" onClick={copy}>
-      <span aria-live="polite">{done.value ? "Copied" : "Copy"}</span>
-    </button>
-  );
 }

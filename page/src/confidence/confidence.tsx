@@ -116,7 +116,7 @@ function textOf(choice: ConfidenceEntry | Choice): string {
   if ("next" in choice) return choice.next === null ? "ends here" : typeof choice.next === "number" ? `goes on with item ${choice.next}` : `goes on with ${JSON.stringify(choice.next)}`;
   if ("type" in choice) return `another ${choice.type}`;
   if ("other" in choice) return plural(choice.other!, "other");
-  return "all that is in it";
+  return "all of its parts";
 }
 
 function ChoiceText({ choice }: { choice: ConfidenceEntry | Choice }) {
@@ -166,7 +166,7 @@ function Notes({ entry: { tokens, least_likely: least, mass } }: { entry: Confid
     <>
       {mass !== undefined && mass < LOW_MASS && (
         <p class="low-mass">
-          The model gave {probability(mass)} to all that the schema admits here: it mostly wanted to say something else, and the figure above is among what was left.
+          The model gave only {probability(mass)} to everything that the schema allows here: it mostly wanted to write something else. The probability above is a share of these {probability(mass)}.
         </p>
       )}
       {least && (

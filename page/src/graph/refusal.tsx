@@ -7,7 +7,8 @@ import { offsetOf, type Place } from "./place";
 import { register } from "./register";
 
 export function Refusal({ error }: { error: ServerError & Place }) {
-  if (mainLane.error.value?.message === error.message) return <p class="quiet">The server refuses it; the reason is in the answer's place.</p>;
+  // Without a code it is no refusal: the connection failed, and another attempt may succeed.
+  if (error.code && mainLane.error.value?.message === error.message) return <p class="quiet">The server refused this constraint. The reason is shown with the answer.</p>;
   const kind = constraintKind.value;
   const { pointer } = error;
   const inText = (kind === "regex" || kind === "grammar") && (typeof error.line === "number" || typeof error.position === "number");

@@ -65,14 +65,19 @@ async function ask(): Promise<void> {
 
 async function walkOf({ id, options }: Registered, text: string, state?: string): Promise<Walk | null> {
   const body = JSON.stringify({ text, graph: options, state });
-  const response = await apiFetch(`v1/schemas/${encodeURIComponent(id)}/walk`, { method: "POST", body }).catch(() => null);
-  if (response?.ok) {
-    restored = null;
-    return (await response.json()) as Walk;
-  }
-  if (response?.status === 404 && restored !== id) {
-    restored = id;
-    void register(); // the server has dropped the schema, or was replaced
+  try {
+    const response = await apiFetch(`v1/schemas/${encodeURIComponent(id)}/walk`, { method: "POST", body });
+    if (response.ok) {
+      const walk: Walk = await response.json();
+      restored = null;
+      return walk;
+    }
+    if (response.status === 404 && restored !== id) {
+      restored = id;
+      void register(); // the server has dropped the schema, or was replaced
+    }
+  } catch {
+    // no connection, or it broke off: the next text is walked again
   }
   return null;
 }

@@ -66,7 +66,7 @@ function Controls({ slots, chosen }: { slots: readonly Slot[]; chosen: Slot | un
         {paused.value ? "Resume" : "Pause"}
       </button>
       <div class="look">
-        <label for="look">Figures of</label>
+        <label for="look">Values at</label>
         <input id="look" type="range" min={0} max={last} value={at} disabled={last === 0} aria-valuetext={words} onInput={(event) => look(event.currentTarget.valueAsNumber)} />
         <output for="look">{words}</output>
       </div>

@@ -38,7 +38,7 @@ export function Pictures() {
         {pictures.value.map((picture, index) => (
           <li key={index}>
             <img src={picture.url} alt={picture.name} title={picture.name} />
-            <button type="button" class="plain" aria-label={`Take out ${picture.name}`} onClick={() => takeOut(index)}>
+            <button type="button" class="plain" aria-label={`Remove ${picture.name}`} onClick={() => remove(index)}>
               ×
             </button>
           </li>
@@ -67,7 +67,7 @@ export function Pictures() {
   );
 }
 
-function takeOut(index: number): void {
+function remove(index: number): void {
   pictures.value = pictures.value.filter((_, each) => each !== index);
 }
 

@@ -46,7 +46,7 @@ export function Settings() {
   );
 }
 
-/** A field for a whole number, which may be empty. */
+/** A field for a whole number, which may be empty. Others are sent, too: the server says what is wrong. */
 function Whole({ id, label, value, empty, min }: { id: string; label: string; value: Signal<number | null>; empty: string; min: number }) {
   return (
     <div class="field">
@@ -60,7 +60,7 @@ function Whole({ id, label, value, empty, min }: { id: string; label: string; va
         value={value.value ?? ""}
         onInput={(event) => {
           const number = event.currentTarget.valueAsNumber;
-          value.value = Number.isSafeInteger(number) ? number : null;
+          value.value = Number.isNaN(number) ? null : number;
         }}
       />
     </div>
