@@ -17,7 +17,7 @@ from app.server.settings import Settings
 from app.serving.compiling.validation import Validation
 from app.telemetry.metrics import Metrics
 from tests.http.harness import CHAT, chat, client_of
-from tests.server.backend import backend
+from tests.server.backend import backend, started
 from tests.serving.fakes import Bench, FakeConstraint, FakeEngine
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"(a)\1"}}}
@@ -208,12 +208,7 @@ async def test_a_worker_compiles_it_and_checks_it(monkeypatch: pytest.MonkeyPatc
     )
     metrics = Metrics()
     assembly = assemble(Settings(compile_workers=1), parts, metrics)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(
-            transport=httpx.ASGITransport(assembly.app), base_url="http://test"
-        ) as client,
-    ):
+    async with started(assembly) as client:
         body = chat(response_format=FORMAT) | {"model": "leapjson-demo"}
         refused = await client.post(CHAT, json=body)
         assert refused.status_code == 400

@@ -26,7 +26,7 @@ from app.store.store import open_schema_store
 from app.telemetry.metrics import Metrics
 from tests.constraint.walks import Walker
 from tests.http.harness import CHAT, CONFIG, chat, client_of
-from tests.server.backend import backend
+from tests.server.backend import compiling, started
 from tests.serving.fakes import GRAPH, WALK, Bench, FakeEngine
 
 PATH = "/v1/schemas"
@@ -199,21 +199,14 @@ async def test_a_full_queue_and_a_large_body_are_told_as_anywhere() -> None:
 
 
 async def test_the_assembled_server_explains_as_the_command_line_does(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
     file = tmp_path / "schema.json"
     file.write_text(json.dumps(SCHEMA), encoding="utf-8")
     assert main(["explain", "--schema", str(file), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    parts = replace(backend(FakeEngine()), compile_target="app.constraint:compile_program")
-    assembly = assemble(Settings(compile_workers=1), parts, Metrics())
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(
-            transport=httpx.ASGITransport(assembly.app), base_url="http://test"
-        ) as client,
-    ):
+    assembly = assemble(Settings(compile_workers=1), compiling(FakeEngine()), Metrics())
+    async with started(assembly) as client:
         made = await client.post(PATH, json={"schema": SCHEMA, "graph": True})
         assert made.status_code == 200, made.text
         assert made.json()["explain"] == {**printed, "whole": True}
