@@ -17,12 +17,12 @@ from app.engine.draft_statistics import MOST_CONTEXTS, DraftStatistics
 from app.engine.drafting import _MOST_STATISTICS
 from tests.engine.harness import (
     GREEDY,
-    TOKENIZER,
     VOCABULARY,
     Answer,
     Recorder,
     answer_of,
     answers_of,
+    check_plain,
     constraint,
     make_engine,
     random_config,
@@ -32,7 +32,6 @@ from tests.engine.harness import (
     templates,
     varied,
 )
-from tests.engine.naive import naive_answer
 from tests.fakes import ScriptedModel, ScriptedRunner
 
 COOL = SamplingParams(temperature=0.4)
@@ -76,13 +75,7 @@ def test_an_engine_that_has_learned_gives_the_tokens_of_plain_decoding(seed: int
         requests.append(one)
     config = replace(random_config(rng), max_draft_tokens=rng.choice([2, 5, 16]))
     engine = make_engine(config, model=model, num_blocks=400)
-    answers = answers_of(engine, requests)
-    for one in requests:
-        plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
-        answer = answers[one.request_id]
-        assert (answer.data, answer.finish_reason) == (plain.text, plain.finish_reason)
-        if not one.options.stop:
-            assert answer.tokens == plain.tokens
+    check_plain(answers_of(engine, requests), requests, model)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COOL])

@@ -10,12 +10,13 @@ import pytest
 
 from app.core.constraint import Mask
 from app.core.errors import InvalidRequest
-from app.core.request import EngineRequest, SamplingParams, ThinkingBudget
+from app.core.request import EngineRequest, ThinkingBudget
 from app.core.step import Draw, PendingDraws
 from app.engine import Engine
 from app.engine.budget import Thinking
 from app.engine.stop_tokens import EditedMasks, StopTokens
 from tests.engine.harness import (
+    HOT,
     LANGUAGES,
     TOKENIZER,
     VOCABULARY,
@@ -31,7 +32,6 @@ from tests.engine.harness import (
 from tests.fakes import FiniteConstraint, ScriptedModel, ScriptedRunner
 from tests.wide import many
 
-HOT = SamplingParams(temperature=1.0)
 EAGER = ScriptedModel(VOCABULARY, eos=100.0)
 """A model that ends its answer as soon as it may."""
 FORCED = '{"only": "all of this is forced"}'

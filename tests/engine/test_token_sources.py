@@ -10,11 +10,12 @@ import pytest
 
 from app.answer.choice import OriginReader
 from app.core.events import OriginToken, TokenChunk
-from app.core.request import EngineRequest, SamplingParams
+from app.core.request import EngineRequest
 from app.engine import Engine, EngineConfig
 from tests.engine import harness
 from tests.engine.harness import (
     GREEDY,
+    HOT,
     LANGUAGES,
     VOCABULARY,
     Answer,
@@ -33,8 +34,6 @@ from tests.engine.harness import (
 )
 from tests.fakes import ScriptedModel
 from tests.integrity import check_engine
-
-HOT = SamplingParams(temperature=1.0)
 
 
 class Client:
