@@ -71,7 +71,7 @@ class Answer:
     entries: list[AnswerToken] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     """Tokens of the answer at its end."""
-    usage: AnswerUsage | None = None
+    usage: AnswerUsage = field(default_factory=AnswerUsage)
     finish_reason: str | None = None
     closed: bytes | None = None
     chunks: int = 0
@@ -143,6 +143,10 @@ def request(
         seed=seed,
         constraint=allowed,
     )
+
+
+def passes(answer: Answer) -> int:
+    return answer.usage.forward_passes
 
 
 def record(answer: Answer, chunk: TokenChunk) -> None:

@@ -18,13 +18,13 @@ from app.engine.drafting import _MOST_STATISTICS
 from tests.engine.harness import (
     GREEDY,
     VOCABULARY,
-    Answer,
     Recorder,
     answer_of,
     answers_of,
     check_plain,
     constraint,
     make_engine,
+    passes,
     random_config,
     random_ends,
     random_request,
@@ -42,11 +42,6 @@ FORM = constraint(
         '{"name": "', ["nab", "namely", "wxyz"], '", "n": ', ["1", "12", "123"], ', "a": "ab"}'
     )
 )
-
-
-def passes(answer: Answer) -> int:
-    assert answer.usage is not None
-    return answer.usage.forward_passes
 
 
 def test_a_draw_stands_before_each_token_that_is_decided_and_one_at_the_end() -> None:
@@ -105,7 +100,6 @@ def test_a_draft_runs_across_leaps() -> None:
     counts = []
     for _ in range(6):
         answer = answer_of(engine, one)
-        assert answer.usage is not None
         counts.append(passes(answer))
         assert answer.usage.leapt_tokens > 0
     # The prompt's pass draws the first token and, after some answers, all others.

@@ -203,7 +203,6 @@ def test_a_rejected_draw_costs_its_answer_at_most_one_pass() -> None:
     engine = make_engine(EngineConfig(draft_branches=False), model=model, observer=recorder)
     one = request("one", allowed=allowed, sampling=HOT, max_tokens=60)
     answer = answer_of(engine, one)
-    assert answer.usage is not None
     again = sum(each.drawn_again for each in recorder.steps)
     drawn = sum(each.sampled_tokens for each in recorder.steps)
     assert again > 0

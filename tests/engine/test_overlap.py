@@ -82,7 +82,6 @@ def test_a_long_prompt_goes_on_while_its_beginning_is_computed() -> None:
     assert [plan[0].start for plan in runner.plans] == [0, 8, 16, 24, 30]
     assert drawn_by(runner.plans[-1]) == [0]
     assert runner.most_queued == 2
-    assert answer.usage is not None
     assert answer.usage.forward_passes == 5
 
 

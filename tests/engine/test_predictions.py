@@ -54,7 +54,6 @@ def expecting(one: EngineRequest, text: bytes) -> EngineRequest:
 def spent(answer: Answer) -> tuple[int, int, int]:
     """Forward passes, and accepted and rejected tokens of the prediction."""
     usage = answer.usage
-    assert usage is not None
     accepted, rejected = usage.accepted_prediction_tokens, usage.rejected_prediction_tokens
     return usage.forward_passes, accepted, rejected
 

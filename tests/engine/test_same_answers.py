@@ -145,8 +145,6 @@ def test_leaping_gives_the_text_of_decoding_where_the_split_does_not_matter(
         leapt = answer_of(make_engine(model=model), one)
         decoded = answer_of(make_engine(EngineConfig(leap=False), model=model), one)
         assert leapt.data == decoded.data
-        assert leapt.usage is not None
-        assert decoded.usage is not None
         assert leapt.usage.forward_passes <= decoded.usage.forward_passes
         assert decoded.usage.leapt_tokens == 0
 
@@ -163,7 +161,7 @@ def test_drafting_what_was_held_back_gives_the_same_tokens_in_no_more_passes(see
         ]
         answers = answers_of(engine, requests)
         tokens.append({name: answer.tokens for name, answer in answers.items()})
-        passes.append(sum(a.usage.forward_passes for a in answers.values() if a.usage))
+        passes.append(sum(a.usage.forward_passes for a in answers.values()))
     assert tokens[0] == tokens[1]
     assert passes[0] <= passes[1]
 
@@ -190,7 +188,6 @@ def test_masks_after_a_draft_know_where_the_answer_would_stand() -> None:
         answer = answer_of(make_engine(model=model), one)
         plain = plain_answer(one, model)
         assert (answer.tokens, answer.finish_reason) == (plain.tokens, plain.finish_reason)
-        assert answer.usage is not None
         drafted += answer.usage.drafted_tokens + answer.usage.held_tokens
     assert drafted > many(30, 8)
 

@@ -51,7 +51,6 @@ def spans_of(engine: Engine) -> list[Span]:
 
 
 def cached(answer: Answer) -> int:
-    assert answer.usage is not None
     return answer.usage.cached_tokens
 
 
@@ -87,7 +86,6 @@ def test_the_same_prompt_starts_from_its_last_block_border(layers: str) -> None:
     longer = answer_of(engine, request("longer", [*prompt, *range(30)], max_tokens=3))
     assert [cached(each) for each in (first, again, longer)] == [0, 20, 20]
     assert first.tokens == again.tokens
-    assert longer.usage is not None
     starts = [span.start for span in spans_of(engine) if len(span.tokens) > 1]
     assert starts == [0, 20, 20]
 
@@ -183,7 +181,6 @@ def test_states_before_drafted_tokens_are_kept_where_there_is_room() -> None:
         for seed in range(10):
             one = request(f"{seed}", allowed=language, sampling=HOT, seed=seed)
             usage = answer_of(engine, one).usage
-            assert usage is not None
             drafted += usage.drafted_tokens
         assert drafted > 0
         rows = [
