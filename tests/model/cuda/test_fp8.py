@@ -24,7 +24,6 @@ from tests.model.cuda.test_attention import (
     BATCH,
     BLOCK,
     CPU,
-    DEVICE,
     FAR,
     OPTIONS,
     SHAPES,
@@ -36,6 +35,7 @@ from tests.model.cuda.test_attention import (
     there,
 )
 from tests.model.fused_models import fused, saved
+from tests.model.interpreter import DEVICE
 from tests.model.tiny import (
     VOCAB,
     eager_logits,

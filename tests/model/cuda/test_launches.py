@@ -14,7 +14,8 @@ from triton.runtime.jit import KernelInterface
 from app.core.step import Span
 from app.model.inputs import lay_out
 from tests.model.compiled_mode import in_compiled_mode
-from tests.model.fused_models import DEVICE, GEMMAS, fused, saved
+from tests.model.fused_models import GEMMAS, fused, saved
+from tests.model.interpreter import DEVICE
 
 pytestmark = [
     pytest.mark.skipif(DEVICE.type == "cuda", reason="launches are counted without a GPU"),

@@ -18,7 +18,8 @@ from app.core.step import Span
 from app.model.cuda.layers import FusedLayer, FusedNorm, fuse
 from app.model.inputs import lay_out
 from app.model.layers.attention import AttentionRoute, probe_layers
-from tests.model.fused_models import DEVICE, KINDS, OTHERS, SIZES, fused, saved
+from tests.model.fused_models import KINDS, OTHERS, SIZES, fused, saved
+from tests.model.interpreter import DEVICE
 from tests.model.tiny import (
     assert_close,
     eager_logits,
