@@ -130,89 +130,6 @@ class ByteTokenizer:
         return RenderedPrompt(self.encode(text), text[-64:])
 
 
-class FiniteConstraint:
-    """The answers are exactly ``answers``: a finite language, so everything is brute force.
-
-    ``tight``: whether ``shortest_tokens`` is exact, or counts bytes (an upper bound).
-    """
-
-    def __init__(
-        self, answers: Iterable[bytes], vocabulary: ByteVocabulary, *, tight: bool = True
-    ) -> None:
-        self.answers = tuple(sorted(set(answers)))
-        self.vocabulary = vocabulary
-        self._tight = tight
-        self._candidates: dict[bytes, tuple[bytes, ...]] = {}
-        self._covers: dict[bytes, int] = {b"": 0}
-        self._after = cache(self._needed_after)
-        self._masks: dict[tuple[bytes, int | None], Mask] = {}
-
-    def start(self) -> FiniteState:
-        return FiniteState(self, b"")
-
-    @property
-    def holes(self) -> Sequence[Hole]:
-        return ()
-
-    @property
-    def relaxed(self) -> Sequence[Relaxation]:
-        return ()
-
-    def bind(self, documents: Mapping[Source, Any]) -> FiniteConstraint:
-        return self
-
-    @property
-    def nbytes(self) -> int:
-        return sum(mask.nbytes for mask in self._masks.values())
-
-    @property
-    def num_states(self) -> int:
-        return len(self._candidates)
-
-    @property
-    def num_masks(self) -> int:
-        return len(self._masks)
-
-    def candidates(self, prefix: bytes) -> tuple[bytes, ...]:
-        if prefix not in self._candidates:
-            ends = prefix, prefix + b"\xff"  # a byte that no answer has
-            begin, end = (bisect_left(self.answers, each) for each in ends)
-            self._candidates[prefix] = self.answers[begin:end]
-        return self._candidates[prefix]
-
-    def shortest(self, prefix: bytes) -> int:
-        rests = [answer[len(prefix) :] for answer in self.candidates(prefix)]
-        return min(map(self._cover, rests)) if self._tight else min(map(len, rests))
-
-    def _cover(self, text: bytes) -> int:
-        """The fewest tokens that spell ``text``."""
-        if text not in self._covers:
-            self._covers[text] = 1 + min(
-                self._cover(text[len(piece) :])
-                for piece in self.vocabulary.ids
-                if text.startswith(piece)
-            )
-        return self._covers[text]
-
-    def _needed_after(self, prefix: bytes) -> list[tuple[int, int]]:
-        """The tokens that may follow ``prefix``, and how many each needs after it."""
-        pieces = self.vocabulary.ids.items()
-        after = [(token, prefix + piece) for piece, token in pieces]
-        return [(token, self.shortest(text)) for token, text in after if self.candidates(text)]
-
-    def mask(self, prefix: bytes, budget: int | None) -> Mask:
-        key = (prefix, budget)
-        if key not in self._masks:
-            bits = np.zeros(-(-self.vocabulary.size // 32) * 32, dtype=bool)
-            for token, needed in self._after(prefix):
-                bits[token] = budget is None or needed <= budget - 1
-            bits[self.vocabulary.eos] = prefix in self.answers
-            mask = np.packbits(bits, bitorder="little").view(np.uint32).copy()
-            mask.flags.writeable = False
-            self._masks[key] = mask
-        return self._masks[key]
-
-
 class FiniteState:
     def __init__(self, constraint: FiniteConstraint, text: bytes) -> None:
         self._constraint = constraint
@@ -297,7 +214,92 @@ class FiniteState:
         )
 
     def copy(self, *, work: int | None = None) -> FiniteState:
-        return FiniteState(self._constraint, self._text)
+        return type(self)(self._constraint, self._text)
+
+
+class FiniteConstraint:
+    """The answers are exactly ``answers``: a finite language, so everything is brute force.
+
+    ``tight``: whether ``shortest_tokens`` is exact, or counts bytes (an upper bound).
+    """
+
+    state: type[FiniteState] = FiniteState
+
+    def __init__(
+        self, answers: Iterable[bytes], vocabulary: ByteVocabulary, *, tight: bool = True
+    ) -> None:
+        self.answers = tuple(sorted(set(answers)))
+        self.vocabulary = vocabulary
+        self._tight = tight
+        self._candidates: dict[bytes, tuple[bytes, ...]] = {}
+        self._covers: dict[bytes, int] = {b"": 0}
+        self._after = cache(self._needed_after)
+        self._masks: dict[tuple[bytes, int | None], Mask] = {}
+
+    def start(self) -> FiniteState:
+        return self.state(self, b"")
+
+    @property
+    def holes(self) -> Sequence[Hole]:
+        return ()
+
+    @property
+    def relaxed(self) -> Sequence[Relaxation]:
+        return ()
+
+    def bind(self, documents: Mapping[Source, Any]) -> FiniteConstraint:
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        return sum(mask.nbytes for mask in self._masks.values())
+
+    @property
+    def num_states(self) -> int:
+        return len(self._candidates)
+
+    @property
+    def num_masks(self) -> int:
+        return len(self._masks)
+
+    def candidates(self, prefix: bytes) -> tuple[bytes, ...]:
+        if prefix not in self._candidates:
+            ends = prefix, prefix + b"\xff"  # a byte that no answer has
+            begin, end = (bisect_left(self.answers, each) for each in ends)
+            self._candidates[prefix] = self.answers[begin:end]
+        return self._candidates[prefix]
+
+    def shortest(self, prefix: bytes) -> int:
+        rests = [answer[len(prefix) :] for answer in self.candidates(prefix)]
+        return min(map(self._cover, rests)) if self._tight else min(map(len, rests))
+
+    def _cover(self, text: bytes) -> int:
+        """The fewest tokens that spell ``text``."""
+        if text not in self._covers:
+            self._covers[text] = 1 + min(
+                self._cover(text[len(piece) :])
+                for piece in self.vocabulary.ids
+                if text.startswith(piece)
+            )
+        return self._covers[text]
+
+    def _needed_after(self, prefix: bytes) -> list[tuple[int, int]]:
+        """The tokens that may follow ``prefix``, and how many each needs after it."""
+        pieces = self.vocabulary.ids.items()
+        after = [(token, prefix + piece) for piece, token in pieces]
+        return [(token, self.shortest(text)) for token, text in after if self.candidates(text)]
+
+    def mask(self, prefix: bytes, budget: int | None) -> Mask:
+        key = (prefix, budget)
+        if key not in self._masks:
+            bits = np.zeros(-(-self.vocabulary.size // 32) * 32, dtype=bool)
+            for token, needed in self._after(prefix):
+                bits[token] = budget is None or needed <= budget - 1
+            bits[self.vocabulary.eos] = prefix in self.answers
+            mask = np.packbits(bits, bitorder="little").view(np.uint32).copy()
+            mask.flags.writeable = False
+            self._masks[key] = mask
+        return self._masks[key]
 
 
 @cache

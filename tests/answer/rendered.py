@@ -87,7 +87,7 @@ def takes_system(template: str) -> bool:
     """Whether the template renders system messages, tested as in the tokenizer."""
     said = ({"role": "system", "content": "a system message"}, {"role": "user", "content": "x"})
     try:
-        return "a system message" in _render(template, said, None)
+        return "a system message" in render(template, said)
     except (jinja2.TemplateError, TypeError):
         return False
 
@@ -183,20 +183,22 @@ def rendered(
 ) -> str:
     """The text of a conversation by the template, prepared as in the server."""
     given = template_input(Conversation(messages, TOOLS), format)
-    tools = None if given.tools is None else [dict(tool) for tool in given.tools]
-    return _render(template, given.messages, tools, add_generation_prompt=add_generation_prompt)
+    return render(
+        template, given.messages, given.tools, add_generation_prompt=add_generation_prompt
+    )
 
 
-def _render(
+def render(
     template: str,
     messages: Sequence[Mapping[str, Any]],
-    tools: Any,
+    tools: Sequence[Mapping[str, Any]] | None = None,
     *,
     add_generation_prompt: bool = True,
 ) -> str:
+    """The text of a conversation by the template alone."""
     texts: Any = render_jinja_template(
         conversations=[[dict(message) for message in messages]],
-        tools=tools,
+        tools=None if tools is None else [dict(tool) for tool in tools],
         chat_template=template,
         add_generation_prompt=add_generation_prompt,
         eos_token=EOS,

@@ -82,7 +82,6 @@ def _failure(format: ChatFormat, turn: Turn, added: Added) -> str:
     """The failure in the round trip of an answer; "" if there is none."""
     use, text = ToolUse(TOOLS), added.text
     plan = AnswerPlan.of(RenderedPrompt((), added.prompt), None, use, format)
-    assert plan.constraint is not None
     if not walker().admits(plan.constraint, text):
         return "not admitted"
     for chunks in splits(text):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import json
-import random
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import jsonschema
 import pytest
 
 from app.answer.arguments import JsonReader, LiteralReader, ParameterReader
@@ -21,9 +19,8 @@ from app.core.composite import Composite, FixedText, Series
 from app.core.errors import UnsatisfiableSchema, UnsupportedSchema
 from app.core.literals import Literals
 from app.core.specs import JsonSchema
-from tests.answer.walks import joined, read_arguments
+from tests.answer.walks import check_arguments, joined, read_arguments
 from tests.constraint.walks import Walker
-from tests.wide import many
 
 LINES = Parameters(
     "<parameter=", "\n</parameter>\n", "</parameter>", between=">\n", python_words=True
@@ -139,23 +136,8 @@ def written(notation: Parameters, arguments: dict[str, Any]) -> str:
 def test_every_text_that_is_admitted_reads_as_a_valid_object_in_every_split(
     schema: dict[str, Any], notation: Parameters
 ) -> None:
-    walker, rng = Walker.of(spec_of(schema, notation)), random.Random(1)
-    validator = jsonschema.Draft202012Validator({"type": "object", **schema})
-    for _ in range(many(12, 2)):
-        text = walker.sample(rng, rng.randint(0, 150)).decode()
-        parts, rest = read(schema, notation, [text])
-        value = json.loads(joined(parts))
-        assert validator.is_valid(value), (text, value)
-        assert rest == END
-        cuts = sorted(rng.sample(range(len(text)), min(len(text), 4)))
-        ends = [*cuts, len(text)]
-        split = [text[a:b] for a, b in zip([0, *cuts], ends, strict=True)]
-        for chunks in (split, list(text)):
-            again, rest = read(schema, notation, chunks)
-            assert (joined(again), rest) == (joined(parts), END)
-            places = [place for part in again for place in (part.start, part.end)]
-            assert places[1:-1:2] == places[2::2]
-            assert (places[0], places[-1]) == (0, len(text) - len(END))
+    walker = Walker.of(spec_of(schema, notation))
+    check_arguments(walker, lambda chunks: read(schema, notation, chunks), schema, END)
 
 
 @pytest.mark.parametrize("notation", NOTATIONS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +15,7 @@ from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.request import GenerationOptions
 from app.core.text import RenderedPrompt
+from tests.answer.walks import content
 
 CONTENT = AnswerPlan.of(RenderedPrompt([1]), None, None, ChatFormat(HERMES))
 
@@ -27,10 +26,6 @@ def chunk(data: bytes, reason: FinishReason | None = None) -> TokenChunk:
     """A chunk with a token for each byte."""
     tokens = [AnswerToken(byte, bytes([byte]), "sampled") for byte in data]
     return TokenChunk("r", data, tokens, USAGE, reason)
-
-
-def content(pieces: Sequence[Piece]) -> str:
-    return "".join(piece.text for piece in pieces if isinstance(piece, Content))
 
 
 def test_a_character_split_between_chunks_comes_whole() -> None:
@@ -81,9 +76,8 @@ def test_chunks_read_together_are_read_as_one_after_the_other(
     chunks = [chunk(data[i : i + size]) for i in range(0, len(data), size)] + [chunk(b"", "stop")]
     single, joined = (ChoiceReader(plan, GenerationOptions()) for _ in range(2))
     one_by_one = [single.read([each]) for each in chunks]
-    in_groups = [
-        joined.read(chunks[i : i + together]) for i in range(0, len(chunks), together)
-    ]  # fmt: skip
+    starts = range(0, len(chunks), together)
+    in_groups = [joined.read(chunks[start : start + together]) for start in starts]
 
     def told(deltas: list[list[Piece]]) -> tuple[str, bytes, object]:
         pieces = [piece for delta in deltas for piece in delta]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
-import random
 from collections.abc import Sequence
 from typing import Any
 
-import jsonschema
 import pytest
 
 from app.answer.arguments import LiteralReader
@@ -20,9 +18,8 @@ from app.core.errors import UnsupportedSchema
 from app.core.literals import Literals
 from app.core.specs import JsonSchema
 from tests.answer.test_arguments import NESTED, SCHEMAS
-from tests.answer.walks import joined, read_arguments
+from tests.answer.walks import check_arguments, joined, read_arguments
 from tests.constraint.walks import Walker
-from tests.wide import many
 
 PYTHON = Literals()
 SINGLE = Literals(quote="'")
@@ -67,23 +64,8 @@ def read(notation: Literals, chunks: Sequence[str]) -> tuple[list[JsonPart], str
 def test_every_text_that_is_admitted_reads_as_a_valid_object_in_every_split(
     schema: dict[str, Any], notation: Literals
 ) -> None:
-    walker, rng = Walker.of(spec_of(schema, notation)), random.Random(1)
-    validator = jsonschema.Draft202012Validator({"type": "object", **schema})
-    for _ in range(many(12, 2)):
-        text = walker.sample(rng, rng.randint(0, 150)).decode()
-        parts, rest = read(notation, [text])
-        value = json.loads(joined(parts))
-        assert validator.is_valid(value), (text, value)
-        assert rest == notation.end + "END"
-        cuts = sorted(rng.sample(range(len(text)), min(len(text), 4)))
-        ends = [*cuts, len(text)]
-        split = [text[a:b] for a, b in zip([0, *cuts], ends, strict=True)]
-        for chunks in (split, list(text)):
-            again, rest = read(notation, chunks)
-            assert (joined(again), rest) == (joined(parts), notation.end + "END")
-            places = [place for part in again for place in (part.start, part.end)]
-            assert places[1:-1:2] == places[2::2]
-            assert (places[0], places[-1]) == (0, len(text) - len(notation.end + "END"))
+    walker = Walker.of(spec_of(schema, notation))
+    check_arguments(walker, lambda chunks: read(notation, chunks), schema, notation.end + "END")
 
 
 VALUES: dict[str, Any] = {

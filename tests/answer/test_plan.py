@@ -104,7 +104,6 @@ def test_whatever_is_admitted_is_read_as_it_was_constrained(
     format, spec = ChatFormat(PLANNED[name], THINK), CONTENTS[kind]
     use = ToolUse(TOOLS, mode, most_calls=1 if kind == "schema" else 16)
     language = with_reasoning(answer(spec, use, format.tools), THINK, opening)
-    assert language is not None
     randoms = random.Random(f"{name} {kind} {mode} {opening}")
     seen = {True: 0, False: 0}
     for start in [*[""] * 3, *beginnings(format.tools, opening)]:
@@ -139,7 +138,6 @@ def beginnings(format: ToolFormat, opening: Opening) -> list[str]:
 def test_content_after_reasoning_is_what_its_constraint_admits(kind: str, opening: Opening) -> None:
     spec = CONTENTS[kind]
     language = with_reasoning(spec, THINK, opening)
-    assert language is not None
     randoms = random.Random(f"{kind} {opening}")
     for _ in range(many(20, 3)):
         text = WALKER.text(language, randoms)
@@ -152,7 +150,6 @@ def test_content_after_reasoning_is_what_its_constraint_admits(kind: str, openin
 def test_json_may_follow_the_reasoning_as_closely_as_the_model_likes(gap: str) -> None:
     for spec in (JsonObject(), answer(None, ToolUse(TOOLS, "required"), PLAIN)):
         language = with_reasoning(spec, THINK, "open")
-        assert language is not None
         text = '{"tool_calls": [{"name": "none", "arguments": {}}]}'
         assert WALKER.admits(language, f"hm</think>{gap}{text}")
         assert not WALKER.admits(language, f"hm</think>\n\n\n{text}")
@@ -185,7 +182,6 @@ def test_arguments_are_always_an_object(
 ) -> None:
     tool = FunctionTool("f", parameters=parameters, strict=strict)
     spec = answer(None, ToolUse((tool,), "required"), LLAMA)
-    assert spec is not None
     head, tail = '{"name": "f", "parameters": ', "}"
     assert WALKER.admits(spec, head + admitted + tail)
     assert not WALKER.admits(spec, head + refused + tail)
@@ -217,8 +213,6 @@ def test_one_call_alone_where_the_format_or_the_request_says_so() -> None:
     text = '<tool_call>\n{"name": "f", "arguments": ' + two
     tools = (FunctionTool("f"),)
     several, one = (answer(None, ToolUse(tools, most_calls=most), HERMES) for most in (2, 1))
-    assert several is not None
-    assert one is not None
     assert WALKER.admits(several, text)
     assert not WALKER.admits(one, text)
 
@@ -254,7 +248,6 @@ def test_many_options_are_compared_with_many_functions_quickly() -> None:
 
 def test_json_content_may_look_like_a_call_of_another_function() -> None:
     spec = answer(CONTENTS["schema"], ToolUse(TOOLS), LLAMA)
-    assert spec is not None
     text = '{"name": "other", "parameters": {}}'
     assert WALKER.admits(spec, text)
     reader = AnswerReader(ChatFormat(LLAMA), use=ToolUse(TOOLS), content_first=False)
@@ -266,8 +259,6 @@ def test_the_marks_of_a_required_call_are_forced(name: str) -> None:
     format = PLANNED[name]
     one = answer(None, ToolUse(TOOLS[2:], "required"), format)
     several = answer(None, ToolUse(TOOLS, "required"), format)
-    assert one is not None
-    assert several is not None
     (head,) = format.heads()
     assert WALKER.forced(one).startswith(head + "none")
     assert WALKER.forced(several) == head
@@ -275,7 +266,6 @@ def test_the_marks_of_a_required_call_are_forced(name: str) -> None:
 
 def test_text_that_begins_like_a_call_has_to_become_one() -> None:
     spec = answer(None, ToolUse(TOOLS), LLAMA)
-    assert spec is not None
     assert WALKER.admits(spec, '{"name": "none", "parameters": {}}')
     assert WALKER.admits(spec, '{"name"')
     assert not WALKER.admits(spec, '{"name": "other", "parameters": {}}')

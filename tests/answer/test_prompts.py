@@ -7,7 +7,6 @@ from typing import Any
 
 import jinja2
 import pytest
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from app.answer.formats import ChatFormat, detect
 from app.answer.formats.families import PLAIN
@@ -15,6 +14,7 @@ from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.prompt import Conversation, TemplateInput, opening, template_input, text_length
 from app.answer.tools import FunctionTool
 from tests.answer import templates
+from tests.answer.rendered import render
 
 WEATHER = FunctionTool(
     "weather",
@@ -52,15 +52,7 @@ def prepared(
 
 
 def rendered(template: str, given: TemplateInput) -> str:
-    texts: Any = render_jinja_template(
-        conversations=[[dict(message) for message in given.messages]],
-        tools=None if given.tools is None else [dict(tool) for tool in given.tools],
-        chat_template=template,
-        add_generation_prompt=True,
-        eos_token="</s>",
-        bos_token="<s>",
-    )
-    return str(texts[0][0])
+    return render(template, given.messages, given.tools)
 
 
 def test_arguments_are_objects_for_the_template_and_the_request_stays_as_it_was() -> None:

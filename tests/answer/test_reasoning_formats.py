@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from app.answer.formats import detect
 from app.answer.formats.reasoning import BARE, DEFAULT_REASONING, ReasoningUse
@@ -22,6 +21,7 @@ from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject, JsonSchema, Regex
 from app.core.text import RenderedPrompt
 from tests.answer.reasoners import HARMONY, REASONERS
+from tests.answer.rendered import render
 from tests.answer.round_trips import splits
 from tests.answer.walks import Walker, calls, content, cut, read, reasoning
 from tests.wide import many
@@ -48,12 +48,7 @@ CONTENTS: dict[str, ConstraintSpec | None] = {
 
 def rendered(template: str, *messages: Mapping[str, Any], prompts: bool = False) -> str:
     given = template_input(Conversation(messages), format_of(template))
-    texts: Any = render_jinja_template(
-        conversations=[[dict(each) for each in given.messages]],
-        chat_template=template,
-        add_generation_prompt=prompts,
-    )
-    return str(texts[0][0])
+    return render(template, given.messages, add_generation_prompt=prompts)
 
 
 @cache
@@ -88,10 +83,8 @@ def test_what_a_template_renders_is_admitted_and_read_back_in_every_split(name: 
     assert "A lamp\nor two." in text, "the template did not render the reasoning"
     plan = planned(template, SCHEMA)
     assert plan.opening == ("open" if name in OPENED else "possible")
-    assert plan.constraint is not None
     assert WALKER.admits(plan.constraint, text)
     free = planned(template, use=ReasoningUse(max_tokens=30))
-    assert free.constraint is not None
     assert WALKER.admits(free.constraint, text)
     for chunks in splits(text):
         for reader in (plan.answer_reader(), free.answer_reader()):
@@ -105,7 +98,6 @@ def test_whatever_is_admitted_is_read_as_it_was_constrained(name: str, kind: str
     spec, randoms = CONTENTS[kind], random.Random(f"{name} {kind}")
     for wanted in (None, True, False):
         plan = planned(REASONERS[name], spec, use=ReasoningUse(wanted=wanted, max_tokens=9))
-        assert plan.constraint is not None
         for _ in range(many(4, 2)):
             text = WALKER.text(plan.constraint, randoms, budget=80)
             assert text is not None
@@ -124,7 +116,6 @@ def test_reasoning_that_is_asked_for_has_to_begin_and_has_its_budget(name: str) 
     plan = planned(REASONERS[name], SCHEMA, use=ReasoningUse(wanted=True, max_tokens=30))
     marks = plan.format.reasoning
     assert marks is not None
-    assert plan.constraint is not None
     begin = "" if name in OPENED else marks.begin
     assert plan.thinking_budget(100) == ThinkingBudget(70, marks.end.encode(), begin.encode())
     assert WALKER.forced(plan.constraint).startswith(begin)
@@ -135,7 +126,6 @@ def test_reasoning_that_is_not_wanted_is_ruled_out_or_ends_at_once(name: str) ->
     plan = planned(REASONERS[name], SCHEMA, use=ReasoningUse(wanted=False))
     marks = plan.format.reasoning
     assert marks is not None
-    assert plan.constraint is not None
     begins = marks.end if name in OPENED else plan.format.content.begin
     assert WALKER.forced(plan.constraint).startswith(begins)
 
@@ -161,12 +151,11 @@ def test_the_end_of_the_prompt_tells_where_an_answer_begins(
     plan = planned(REASONERS[name], SCHEMA, prompt=tail)
     assert plan.opening == opening
     if name == "kimi k3":
-        assert WALKER.admits(plan.constraint or SCHEMA, '{"n": 1}<|close|>response<|sep|>')
+        assert WALKER.admits(plan.constraint, '{"n": 1}<|close|>response<|sep|>')
 
 
 def test_an_answer_without_reasoning_may_need_the_end_mark() -> None:
     plan = planned(REASONERS["minimax m3"], SCHEMA)
-    assert plan.constraint is not None
     assert WALKER.admits(plan.constraint, '</mm:think>{"n": 1}')
     assert not WALKER.admits(plan.constraint, '{"n": 1}')
     assert content(read(plan.answer_reader(), list('</mm:think>{"n": 1}'))) == '{"n": 1}'
@@ -174,11 +163,10 @@ def test_an_answer_without_reasoning_may_need_the_end_mark() -> None:
 
 def test_a_newline_before_the_mark_is_written_once_and_read_in_any_case() -> None:
     plan = planned(REASONERS["glm"], SCHEMA)
-    assert plan.constraint is not None
     assert WALKER.admits(plan.constraint, '\n<think>x</think>\n{"n": 1}')
     assert reasoning(read(plan.answer_reader(), ["<think>x</think>"])) == "x"
     behind = planned(REASONERS["glm"], SCHEMA, prompt="<|bot|>\n")
-    assert WALKER.admits(behind.constraint or SCHEMA, '<think>x</think>\n{"n": 1}')
+    assert WALKER.admits(behind.constraint, '<think>x</think>\n{"n": 1}')
 
 
 CALL = '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"n": 1}'
@@ -207,7 +195,6 @@ def test_harmony_is_one_language_of_messages(
     mode: Any, kind: str, text: str, said: str, called: list[tuple[str, str]]
 ) -> None:
     plan = planned(HARMONY, CONTENTS[kind], ToolUse(TOOLS, mode))
-    assert plan.constraint is not None
     admitted = (bool(called) or mode == "auto") and (kind == "text" or said != "Wait.")
     assert WALKER.admits(plan.constraint, text) == admitted
     if not admitted:
@@ -222,7 +209,6 @@ def test_random_texts_of_harmony_are_read_as_they_were_constrained() -> None:
     randoms, seen = random.Random(5), {"calls": 0, "content": 0, "reasoning": 0}
     for kind in ("text", "json"):
         plan = planned(HARMONY, CONTENTS[kind], ToolUse(TOOLS))
-        assert plan.constraint is not None
         for start in ["", THOUGHT, THOUGHT + FINAL, CALL[:20], " to=", COMMENTARY + CALL[:30]] * 3:
             text = WALKER.text(plan.constraint, randoms, budget=60, start=start)
             if text is None:
@@ -257,7 +243,6 @@ def test_free_text_of_harmony_is_read_by_its_channels_without_a_constraint() -> 
     assert read(plan.answer_reader(), [THOUGHT + "<|channel|>fin"])[1:] == []
     assert read(plan.answer_reader(), ["<|channel|>final <|constr"]) == []
     barred = planned(HARMONY, None, ToolUse(TOOLS), ReasoningUse(wanted=False))
-    assert barred.constraint is not None
     assert WALKER.admits(barred.constraint, COMMENTARY + CALL)
     assert not WALKER.admits(barred.constraint, COMMENTARY + THOUGHT + CALL)
 
@@ -268,7 +253,6 @@ def test_calls_that_a_template_does_not_know_are_content_to_the_model(name: str,
     plan = planned(REASONERS[name], CONTENTS[kind], ToolUse(TOOLS), ReasoningUse(wanted=False))
     marks, around = plan.format.reasoning, plan.format.content
     assert marks is not None
-    assert plan.constraint is not None
     call = '{"tool_calls": [{"name": "f", "arguments": {"n": 1}}]}'
     before = marks.end if name in OPENED else ""
     for said, called in (('{"n": 1}', []), (call, [("f", '{"n": 1}')])):

@@ -110,7 +110,6 @@ def test_calls_follow_reasoning_and_stand_beside_a_schema(name: str) -> None:
     assert isinstance(format, SpelledCalls)
     use, called = ToolUse(TOOLS), [ULM, FULL] if format.parallel else [FULL]
     language = with_reasoning(answer(SCHEMA, use, format), THINK, "possible")
-    assert language is not None
     for text, content_text in ((spelled(format, *called), ""), ('{"name": "get"}',) * 2):
         thought = f"<think>\nhm\n</think>\n\n{text}"
         assert walker().admits(language, text)
@@ -130,7 +129,6 @@ def test_a_format_takes_no_further_text_after_its_calls(name: str) -> None:
     format = BY_TEMPLATE[name]
     assert isinstance(format, SpelledCalls)
     language = answer(None, ToolUse(TOOLS, "required"), format)
-    assert language is not None
     text = spelled(format, ULM)
     assert walker().admits(language, text)
     assert not walker().admits(language, text + " ")

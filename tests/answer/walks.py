@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+import jsonschema
 import numpy as np
 
 from app.answer.incoming import ArgumentsReader, JsonPart
@@ -15,6 +18,8 @@ from app.constraint import Compiler
 from app.core.constraint import Constraint, ConstraintSpec, ConstraintState
 from app.core.errors import DrawAgain, RejectedToken
 from app.text import Vocabulary
+from tests.constraint.walks import Walker as ConstraintWalker
+from tests.wide import many
 
 
 class Walker:
@@ -29,7 +34,7 @@ class Walker:
         self._compiled: dict[str, Constraint] = {}
 
     def text(
-        self, spec: ConstraintSpec, randoms: random.Random, budget: int = 40, start: str = ""
+        self, spec: ConstraintSpec | None, randoms: random.Random, budget: int = 40, start: str = ""
     ) -> str | None:
         """A complete text of ``spec`` that begins with ``start``; None if there is none.
 
@@ -64,7 +69,7 @@ class Walker:
         assert state.is_complete
         return written.decode()
 
-    def admits(self, spec: ConstraintSpec, text: str) -> bool:
+    def admits(self, spec: ConstraintSpec | None, text: str) -> bool:
         state = self._start(spec)
         try:
             state.accept_bytes(text.encode())
@@ -72,11 +77,12 @@ class Walker:
             return False
         return state.is_complete
 
-    def forced(self, spec: ConstraintSpec) -> str:
+    def forced(self, spec: ConstraintSpec | None) -> str:
         """The prefix that every text of ``spec`` has."""
         return self._start(spec).forced().decode()
 
-    def _start(self, spec: ConstraintSpec) -> ConstraintState:
+    def _start(self, spec: ConstraintSpec | None) -> ConstraintState:
+        assert spec is not None, "the answer has no constraint"
         key = spec.cache_key()
         if key not in self._compiled:
             self._compiled[key] = self._compiler.compile(spec)
@@ -130,7 +136,7 @@ def calls(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
     return found
 
 
-def content(pieces: Iterable[Piece]) -> str:
+def content(pieces: Iterable[object]) -> str:
     return "".join(piece.text for piece in pieces if isinstance(piece, Content))
 
 
@@ -150,6 +156,30 @@ def read_arguments(
             behind += chunk
         at += len(chunk)
     return parts, None if reader.rest is None else reader.rest + behind
+
+
+def check_arguments(
+    walker: ConstraintWalker,
+    read: Callable[[Sequence[str]], tuple[list[JsonPart], str | None]],
+    schema: Mapping[str, Any],
+    end: str,
+) -> None:
+    """Check that random texts of ``walker`` read as valid objects before ``end``."""
+    rng, validator = random.Random(1), jsonschema.Draft202012Validator({"type": "object", **schema})
+    for _ in range(many(12, 2)):
+        text = walker.sample(rng, rng.randint(0, 150)).decode()
+        parts, rest = read([text])
+        value = json.loads(joined(parts))
+        assert validator.is_valid(value), (text, value)
+        assert rest == end
+        cuts = sorted(rng.sample(range(len(text)), min(len(text), 4)))
+        split = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+        for chunks in (split, list(text)):
+            again, rest = read(chunks)
+            assert (joined(again), rest) == (joined(parts), end)
+            places = [place for part in again for place in (part.start, part.end)]
+            assert places[1:-1:2] == places[2::2]
+            assert (places[0], places[-1]) == (0, len(text) - len(end))
 
 
 def joined(parts: Sequence[JsonPart]) -> str:

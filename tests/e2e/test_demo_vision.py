@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from app.server.backend import load_backend
 from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
+from tests.server.backend import started
 
 _PICTURE = Path(__file__).resolve().parents[2] / "docs/images/card.png"
 _TEXT = {"type": "string", "maxLength": 20}
@@ -58,11 +58,7 @@ async def test_a_character_sheet_is_read_from_a_picture(leap: bool) -> None:
     }  # fmt: skip
     try:
         assembly = assemble(settings, backend, metrics)
-        transport = httpx.ASGITransport(assembly.app)
-        async with (
-            assembly.app.router.lifespan_context(assembly.app),
-            httpx.AsyncClient(transport=transport, base_url="http://test", timeout=300) as client,
-        ):
+        async with started(assembly) as client:
             response = await client.post("/v1/chat/completions", json=body)
     finally:
         backend.close()

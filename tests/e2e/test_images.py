@@ -24,6 +24,7 @@ from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.model.vision.seeing import Seeing, seeing
+from tests.server.backend import started
 
 CHAT = "/v1/chat/completions"
 
@@ -79,11 +80,7 @@ async def server_of(model: Seeing) -> AsyncIterator[httpx.AsyncClient]:
     backend = load_backend(settings, metrics)
     try:
         assembly = assemble(settings, backend, metrics)
-        transport = httpx.ASGITransport(assembly.app)
-        async with (
-            assembly.app.router.lifespan_context(assembly.app),
-            httpx.AsyncClient(transport=transport, base_url="http://test", timeout=300) as client,
-        ):
+        async with started(assembly) as client:
             yield client
     finally:
         backend.close()

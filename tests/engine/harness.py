@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from app.core.request import (
     ThinkingBudget,
 )
 from app.engine import Engine, EngineConfig
+from tests.engine.naive import NaiveAnswer, naive_answer
 from tests.fakes import (
     ByteTokenizer,
     ByteVocabulary,
@@ -37,6 +38,7 @@ OVERLAP = False
 STATES: StateSlots | None = None
 """Default slots for recurrent states; set by the fixture ``layers``."""
 GREEDY = SamplingParams(temperature=0.0)
+HOT = SamplingParams(temperature=1.0)
 
 
 def constraint(*answers: str, tight: bool = True) -> FiniteConstraint:
@@ -69,7 +71,7 @@ class Answer:
     entries: list[AnswerToken] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     """Tokens of the answer at its end."""
-    usage: AnswerUsage | None = None
+    usage: AnswerUsage = field(default_factory=AnswerUsage)
     finish_reason: str | None = None
     closed: bytes | None = None
     chunks: int = 0
@@ -143,6 +145,10 @@ def request(
     )
 
 
+def passes(answer: Answer) -> int:
+    return answer.usage.forward_passes
+
+
 def record(answer: Answer, chunk: TokenChunk) -> None:
     """Add a chunk to an answer, and check what holds for every chunk."""
     assert answer.finish_reason is None, "a chunk after the last one"
@@ -167,18 +173,42 @@ def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
     for _ in range(limit):
         if not engine.has_work:
             break
-        live = dict(engine._sequences)  # only to read the tokens of ended answers
-        for chunk in step(engine):
-            answer = answers.setdefault(chunk.request_id, Answer())
-            record(answer, chunk)
-            sequence = live[chunk.request_id]
-            answer.tokens = sequence.tokens[sequence.answer_start :]
-        check_engine(engine)
+        _step_into(engine, answers)
     assert not engine.has_work, "the engine does not finish"
     assert engine.num_running == engine.num_waiting == 0
     assert engine.kv_usage == 0.0, "blocks are held after the last answer"
     assert engine.state_usage == 0.0, "states are held after the last answer"
     return answers
+
+
+def live(
+    rng: random.Random, engine: Engine, requests: Sequence[EngineRequest], aborts: float = 0.0
+) -> dict[str, Answer]:
+    """Add requests while others run, and abort some; return the answers of the others."""
+    answers: dict[str, Answer] = {}
+    coming, aborted = list(requests), set[str]()
+    while coming or engine.has_work:
+        if coming and rng.random() < 0.5:
+            engine.add(coming.pop())
+        if rng.random() < aborts:
+            last = engine.abort(rng.choice(requests).request_id)
+            aborted |= {last.request_id} if last is not None else set()
+            check_engine(engine)
+        _step_into(engine, answers)
+    drain(engine)
+    ended = {name: answer for name, answer in answers.items() if answer.finish_reason is not None}
+    assert ended.keys() ^ aborted == {one.request_id for one in requests}
+    return ended
+
+
+def _step_into(engine: Engine, answers: dict[str, Answer]) -> None:
+    live = dict(engine._sequences)  # only to read the tokens of ended answers
+    for chunk in step(engine):
+        answer = answers.setdefault(chunk.request_id, Answer())
+        record(answer, chunk)
+        sequence = live[chunk.request_id]
+        answer.tokens = sequence.tokens[sequence.answer_start :]
+    check_engine(engine)
 
 
 def answers_of(engine: Engine, requests: Iterable[EngineRequest]) -> dict[str, Answer]:
@@ -189,6 +219,22 @@ def answers_of(engine: Engine, requests: Iterable[EngineRequest]) -> dict[str, A
 
 def answer_of(engine: Engine, one: EngineRequest) -> Answer:
     return answers_of(engine, [one])[one.request_id]
+
+
+def plain_answer(one: EngineRequest, model: ScriptedModel) -> NaiveAnswer:
+    """The answer of plain decoding."""
+    return naive_answer(one, model, VOCABULARY, TOKENIZER)
+
+
+def check_plain(
+    answers: Mapping[str, Answer], requests: Iterable[EngineRequest], model: ScriptedModel
+) -> None:
+    """Check that the answers to ``requests`` are those of plain decoding."""
+    for one in requests:
+        plain, answer = plain_answer(one, model), answers[one.request_id]
+        assert (answer.data, answer.finish_reason) == (plain.text, plain.finish_reason)
+        if not one.options.stop:
+            assert answer.tokens == plain.tokens
 
 
 def random_config(rng: random.Random) -> EngineConfig:

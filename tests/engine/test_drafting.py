@@ -17,14 +17,14 @@ from app.engine.draft_statistics import MOST_CONTEXTS, DraftStatistics
 from app.engine.drafting import _MOST_STATISTICS
 from tests.engine.harness import (
     GREEDY,
-    TOKENIZER,
     VOCABULARY,
-    Answer,
     Recorder,
     answer_of,
     answers_of,
+    check_plain,
     constraint,
     make_engine,
+    passes,
     random_config,
     random_ends,
     random_request,
@@ -32,7 +32,6 @@ from tests.engine.harness import (
     templates,
     varied,
 )
-from tests.engine.naive import naive_answer
 from tests.fakes import ScriptedModel, ScriptedRunner
 
 COOL = SamplingParams(temperature=0.4)
@@ -43,11 +42,6 @@ FORM = constraint(
         '{"name": "', ["nab", "namely", "wxyz"], '", "n": ', ["1", "12", "123"], ', "a": "ab"}'
     )
 )
-
-
-def passes(answer: Answer) -> int:
-    assert answer.usage is not None
-    return answer.usage.forward_passes
 
 
 def test_a_draw_stands_before_each_token_that_is_decided_and_one_at_the_end() -> None:
@@ -76,13 +70,7 @@ def test_an_engine_that_has_learned_gives_the_tokens_of_plain_decoding(seed: int
         requests.append(one)
     config = replace(random_config(rng), max_draft_tokens=rng.choice([2, 5, 16]))
     engine = make_engine(config, model=model, num_blocks=400)
-    answers = answers_of(engine, requests)
-    for one in requests:
-        plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
-        answer = answers[one.request_id]
-        assert (answer.data, answer.finish_reason) == (plain.text, plain.finish_reason)
-        if not one.options.stop:
-            assert answer.tokens == plain.tokens
+    check_plain(answers_of(engine, requests), requests, model)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COOL])
@@ -112,7 +100,6 @@ def test_a_draft_runs_across_leaps() -> None:
     counts = []
     for _ in range(6):
         answer = answer_of(engine, one)
-        assert answer.usage is not None
         counts.append(passes(answer))
         assert answer.usage.leapt_tokens > 0
     # The prompt's pass draws the first token and, after some answers, all others.

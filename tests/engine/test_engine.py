@@ -19,7 +19,7 @@ from app.core.errors import (
     WorkPending,
 )
 from app.core.events import TokenChunk
-from app.core.request import EngineRequest, SamplingParams
+from app.core.request import EngineRequest
 from app.engine import Engine, EngineConfig
 from app.engine.batch import Portion
 from app.engine.budget import Budget
@@ -28,12 +28,14 @@ from app.engine.draft import Draft, Source
 from app.engine.sequence import Sequence
 from tests.engine.harness import (
     GREEDY,
+    HOT,
     LANGUAGES,
     TOKENIZER,
     VOCABULARY,
     Recorder,
     answer_of,
     answers_of,
+    check_plain,
     constraint,
     drain,
     make_engine,
@@ -46,8 +48,6 @@ from tests.engine.naive import naive_answer
 from tests.fakes import FiniteConstraint, FiniteState, ScriptedModel, ScriptedRunner
 from tests.integrity import check_engine
 from tests.wide import many
-
-HOT = SamplingParams(temperature=1.0)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -70,7 +70,6 @@ def test_what_a_longer_token_could_go_on_from_is_held_back_and_drafted() -> None
     for seed in range(10):
         one = request(allowed=language, sampling=HOT, seed=seed)
         usage = answer_of(make_engine(observer=recorder), one).usage
-        assert usage is not None
         held += usage.held_tokens
     assert held > 0
     assert sum(step.drafted_tokens for step in recorder.steps) > 0
@@ -104,7 +103,6 @@ def test_an_answer_that_is_forced_to_its_end_needs_no_forward_pass() -> None:
     answer = answer_of(engine, request(allowed=LANGUAGES[4]))
     assert answer.data == b'{"only": "all of this is forced"}'
     assert answer.finish_reason == "stop"
-    assert answer.usage is not None
     assert answer.usage.forward_passes == 0
     assert answer.usage.leapt_tokens == answer.usage.completion_tokens == len(answer.tokens)
 
@@ -165,7 +163,7 @@ def test_prompts_that_begin_alike_are_computed_once() -> None:
     requests = [request(f"{i}", f"{prompt}{i}", allowed=LANGUAGES[2]) for i in range(4)]
     answers = answers_of(engine, requests)
     length = len(requests[0].prompt)
-    cached = [answer.usage.cached_tokens for answer in answers.values() if answer.usage]
+    cached = [answer.usage.cached_tokens for answer in answers.values()]
     assert sorted(cached) == [0] + [(length - 1) // 4 * 4] * 3
     assert sum(step.prompt_tokens for step in recorder.steps) == 4 * length - sum(cached)
     assert sum(step.cached_tokens for step in recorder.steps) == sum(cached)
@@ -232,7 +230,6 @@ def test_a_budget_below_the_shortest_answer_is_refused_and_says_what_is_needed()
 def test_where_the_tokenizers_split_is_too_long_for_the_budget_the_answer_is_decoded() -> None:
     answer = answer_of(make_engine(), request(allowed=constraint("wxyz1", "wxyz2"), max_tokens=3))
     assert answer.data in (b"wxyz1", b"wxyz2")
-    assert answer.usage is not None
     assert answer.usage.leapt_tokens == 0
 
 
@@ -295,26 +292,23 @@ def test_two_live_requests_cannot_have_the_same_id() -> None:
         engine.add(request("same"))
 
 
-class _Broken(FiniteConstraint):
-    """Raises ``error`` after ``calls`` masks."""
-
-    calls = 0
-    error: Exception = RuntimeError("this constraint is broken")
-
-    def start(self) -> FiniteState:
-        return _BrokenState(self, b"")
-
-
 class _BrokenState(FiniteState):
+    _constraint: _Broken
+
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
-        assert isinstance(self._constraint, _Broken)
         self._constraint.calls -= 1
         if self._constraint.calls < 0:
             raise self._constraint.error
         return super().mask(budget)
 
-    def copy(self, *, work: int | None = None) -> FiniteState:
-        return _BrokenState(self._constraint, self._text)
+
+class _Broken(FiniteConstraint):
+    """Raises ``error`` after ``calls`` masks."""
+
+    state = _BrokenState
+
+    calls = 0
+    error: Exception = RuntimeError("this constraint is broken")
 
 
 @pytest.mark.parametrize("calls", [0, 1, 3, 4])
@@ -326,10 +320,7 @@ def test_a_constraint_that_fails_ends_its_own_answer_and_no_other(calls: int) ->
     engine = make_engine(model=model)
     answers = answers_of(engine, [good[0], request("bad", allowed=broken), *good[1:]])
     assert answers["bad"].finish_reason == "error"
-    for one in good:
-        assert answers[one.request_id].tokens == (
-            naive_answer(one, model, VOCABULARY, TOKENIZER).tokens
-        )
+    check_plain(answers, good, model)
 
 
 def test_a_constraint_that_grows_too_complex_ends_its_answer_with_the_error() -> None:
@@ -342,27 +333,24 @@ def test_a_constraint_that_grows_too_complex_ends_its_answer_with_the_error() ->
     assert chunks[-1].error is language.error
 
 
-class _Slow(FiniteConstraint):
-    """Needs three calls for each mask."""
-
-    def start(self) -> FiniteState:
-        return _SlowState(self, b"")
-
-    @cached_property
-    def calls(self) -> Counter[bytes]:
-        return Counter()
-
-
 class _SlowState(FiniteState):
+    _constraint: _Slow
+
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
-        assert isinstance(self._constraint, _Slow)
         self._constraint.calls[self._text] += 1
         if self._constraint.calls[self._text] < 3 and work is not None:
             raise WorkPending
         return super().mask(budget)
 
-    def copy(self, *, work: int | None = None) -> FiniteState:
-        return _SlowState(self._constraint, self._text)
+
+class _Slow(FiniteConstraint):
+    """Needs three calls for each mask."""
+
+    state = _SlowState
+
+    @cached_property
+    def calls(self) -> Counter[bytes]:
+        return Counter()
 
 
 def test_an_answer_whose_masks_take_more_work_waits_and_is_the_same() -> None:
@@ -380,8 +368,23 @@ def test_an_answer_whose_masks_take_more_work_waits_and_is_the_same() -> None:
         assert answers[f"slow {i}"].finish_reason == answers[f"quick {i}"].finish_reason
 
 
+class _SlowToOpenState(FiniteState):
+    _constraint: _SlowToOpen
+
+    def prepare(self, *, work: int) -> None:
+        self._constraint.given.append(work)
+        if self._constraint.had < self._constraint.turns:
+            raise WorkPending
+
+    def forced(self) -> bytes:
+        assert self._constraint.had == 5, "called before the opening was prepared"
+        return super().forced()
+
+
 class _SlowToOpen(FiniteConstraint):
     """Needs several calls with work to find its opening, and records the work of each call."""
+
+    state = _SlowToOpenState
 
     turns = 5
 
@@ -393,25 +396,6 @@ class _SlowToOpen(FiniteConstraint):
     def had(self) -> int:
         """Calls with work so far, without the call when its request was added."""
         return sum(work > 0 for work in self.given[1:])
-
-    def start(self) -> FiniteState:
-        return _SlowToOpenState(self, b"")
-
-
-class _SlowToOpenState(FiniteState):
-    def prepare(self, *, work: int) -> None:
-        assert isinstance(self._constraint, _SlowToOpen)
-        self._constraint.given.append(work)
-        if self._constraint.had < self._constraint.turns:
-            raise WorkPending
-
-    def forced(self) -> bytes:
-        assert isinstance(self._constraint, _SlowToOpen)
-        assert self._constraint.had == 5, "called before the opening was prepared"
-        return super().forced()
-
-    def copy(self, *, work: int | None = None) -> FiniteState:
-        return _SlowToOpenState(self._constraint, self._text)
 
 
 def test_openings_that_take_much_work_are_worked_out_in_turns_and_change_no_answer() -> None:
@@ -472,28 +456,25 @@ def test_an_answer_that_is_forced_to_its_end_is_told_though_others_run() -> None
     assert drain(engine)["waits"].finish_reason == "stop"
 
 
-class _Stubborn(FiniteConstraint):
-    """Records the work of each call of ``mask``, and has no mask for less than 80,000."""
-
-    @cached_property
-    def given(self) -> list[int]:
-        return []
-
-    def start(self) -> FiniteState:
-        return _StubbornState(self, b"")
-
-
 class _StubbornState(FiniteState):
+    _constraint: _Stubborn
+
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
-        assert isinstance(self._constraint, _Stubborn)
         assert work is not None
         self._constraint.given.append(work)
         if work < 80_000:
             raise WorkPending
         return super().mask(budget)
 
-    def copy(self, *, work: int | None = None) -> FiniteState:
-        return _StubbornState(self._constraint, self._text)
+
+class _Stubborn(FiniteConstraint):
+    """Records the work of each call of ``mask``, and has no mask for less than 80,000."""
+
+    state = _StubbornState
+
+    @cached_property
+    def given(self) -> list[int]:
+        return []
 
 
 def test_masks_that_take_much_work_get_their_turns_one_after_the_other() -> None:
@@ -534,24 +515,13 @@ def test_an_answer_that_is_alone_has_its_masks_at_once() -> None:
     assert stubborn.given[0] == 80_000, "the first call has all the work"
 
 
-class _Hopeless(FiniteConstraint):
-    """Finds no mask with any amount of work; gives up with a token of the shortest completion."""
-
-    def __init__(self, answers: Seq[bytes], *, opening: bool = False) -> None:
-        super().__init__(answers, VOCABULARY)
-        self.opening = opening
-        self.calls = 0
-
-    def start(self) -> FiniteState:
-        return _HopelessState(self, b"")
-
-
 class _HopelessState(FiniteState):
+    _constraint: _Hopeless
+
     turns = 0
 
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         constraint = self._constraint
-        assert isinstance(constraint, _Hopeless)
         constraint.calls += 1
         self.turns += bool(work)
         self.gave_up = self.turns > 16
@@ -565,13 +535,20 @@ class _HopelessState(FiniteState):
         return mask
 
     def prepare(self, *, work: int) -> None:
-        assert isinstance(self._constraint, _Hopeless)
         self.turns += bool(work)
         if self._constraint.opening:
             raise ConstraintTooComplex("no end of it") if self.turns > 16 else WorkPending()
 
-    def copy(self, *, work: int | None = None) -> FiniteState:
-        return _HopelessState(self._constraint, self._text)
+
+class _Hopeless(FiniteConstraint):
+    """Finds no mask with any amount of work; gives up with a token of the shortest completion."""
+
+    state = _HopelessState
+
+    def __init__(self, answers: Seq[bytes], *, opening: bool = False) -> None:
+        super().__init__(answers, VOCABULARY)
+        self.opening = opening
+        self.calls = 0
 
 
 def test_an_answer_whose_masks_get_nowhere_goes_on_along_its_shortest_completion() -> None:
@@ -602,14 +579,6 @@ def test_an_answer_whose_opening_gets_nowhere_fails_before_its_first_token() -> 
     assert answers["hopeless"].data == b""
 
 
-class _Jealous(FiniteConstraint):
-    """Needs three calls for a mask. A call with a budget discards the progress of one without, and
-    the other way round."""
-
-    def start(self) -> FiniteState:
-        return _JealousState(self, b"")
-
-
 class _JealousState(FiniteState):
     asked: tuple[bool, int] = (False, 0)
     known: frozenset[tuple[bytes, bool]] = frozenset()
@@ -625,8 +594,12 @@ class _JealousState(FiniteState):
             self.known |= {key}
         return super().mask(budget)
 
-    def copy(self, *, work: int | None = None) -> FiniteState:
-        return _JealousState(self._constraint, self._text)
+
+class _Jealous(FiniteConstraint):
+    """Needs three calls for a mask. A call with a budget discards the progress of one without, and
+    the other way round."""
+
+    state = _JealousState
 
 
 def test_masks_with_and_without_a_budget_do_not_undo_what_the_other_has() -> None:
@@ -641,7 +614,7 @@ def test_statistics_of_steps_add_up_to_the_usage_of_answers() -> None:
     engine = make_engine(observer=recorder)
     requests = [request(f"{i}", allowed=LANGUAGES[i % 4], seed=i, sampling=HOT) for i in range(12)]
     answers = answers_of(engine, requests)
-    usages = [answer.usage for answer in answers.values() if answer.usage]
+    usages = [answer.usage for answer in answers.values()]
     entries = [token for answer in answers.values() for token in answer.entries]
     steps = recorder.steps
     assert sum(s.sampled_tokens for s in steps) == sum(t.source == "sampled" for t in entries)
@@ -707,10 +680,7 @@ def test_unconstrained_requests_run_beside_constrained_ones() -> None:
     free = [request(f"free {i}", f"{i}", sampling=HOT, seed=i) for i in range(5)]
     bound = [request(f"bound {i}", f"{i}", allowed=LANGUAGES[1], seed=i) for i in range(5)]
     answers = answers_of(make_engine(model=model), [*free, *bound])
-    for one in (*free, *bound):
-        plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
-        assert answers[one.request_id].tokens == plain.tokens
-        assert answers[one.request_id].finish_reason == plain.finish_reason
+    check_plain(answers, (*free, *bound), model)
     assert {answers[one.request_id].finish_reason for one in free} <= {"stop", "length"}
 
 

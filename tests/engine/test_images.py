@@ -15,19 +15,17 @@ from app.engine import EngineConfig
 from tests.engine.harness import (
     TOKENIZER,
     VOCABULARY,
-    Answer,
     Recorder,
+    check_plain,
     drain,
+    live,
     make_engine,
     random_config,
     random_request,
-    record,
     request,
     step,
 )
-from tests.engine.naive import naive_answer
 from tests.fakes import ScriptedModel
-from tests.integrity import check_engine
 
 
 def image(name: str, length: int = 6) -> PreparedImage:
@@ -84,19 +82,7 @@ def test_whenever_images_come_answers_are_those_of_plain_decoding(seed: int) -> 
     longest = max(len(one.prompt) + one.max_tokens for one in requests)
     blocks = -(-longest // size) + rng.choice([0, 1, 5, 100])
     engine = make_engine(config, model=model, num_blocks=blocks, block_size=size)
-    answers: dict[str, Answer] = {}
-    left = list(requests)
-    for _ in range(20_000):
-        if left and rng.random() < 0.3:
-            engine.add(left.pop(0))
-        for chunk in step(engine) if engine.has_work else ():
-            record(answers.setdefault(chunk.request_id, Answer()), chunk)
-        check_engine(engine)
-        if not (left or engine.has_work):
-            break
-    for one in requests:
-        plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
-        assert answers[one.request_id].data == plain.text, one.request_id
+    check_plain(live(rng, engine, requests), requests, model)
 
 
 def _with_images(rng: random.Random, one: EngineRequest) -> EngineRequest:

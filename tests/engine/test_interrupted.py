@@ -15,12 +15,12 @@ from tests.engine.harness import (
     TOKENIZER,
     VOCABULARY,
     answers_of,
+    check_plain,
     random_config,
     random_request,
     request,
     step,
 )
-from tests.engine.naive import naive_answer
 from tests.fakes import ScriptedModel, ScriptedRunner
 from tests.integrity import check_engine
 
@@ -65,10 +65,7 @@ def test_answers_of_steps_that_are_given_up_are_those_of_plain_decoding(seed: in
     ]
     runner = Interruptible(model, block_size=rng.choice([1, 2, 4, 16]))
     engine = engine_over(runner, lambda: rng.random() < 0.4, random_config(rng))
-    for name, answer in answers_of(engine, requests).items():
-        asked = next(each for each in requests if each.request_id == name)
-        plain = naive_answer(asked, model, VOCABULARY, TOKENIZER)
-        assert (answer.data, answer.finish_reason) == (plain.text, plain.finish_reason)
+    check_plain(answers_of(engine, requests), requests, model)
     lower = any(each.tier < ServiceTier.DEFAULT for each in requests)
     assert any(runner.given_up) <= lower
 

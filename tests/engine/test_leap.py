@@ -26,6 +26,13 @@ def propose(
     return LEAPER.propose([*prompt, *answer], len(prompt), state, limit, finish=True)
 
 
+def leapt(state: ConstraintState, answer: Sequence[int] = (), prompt: Sequence[int] = ()) -> Change:
+    """The change of the leap from ``state``, which there must be."""
+    leap = propose(state, answer, prompt)
+    assert leap is not None
+    return leap[0]
+
+
 def state_after(language: FiniteConstraint, tokens: Sequence[int]) -> ConstraintState:
     state = language.start()
     for token in tokens:
@@ -42,9 +49,7 @@ def test_nothing_is_leapt_at_a_branch() -> None:
 
 
 def test_forced_text_at_the_start_is_split_as_the_tokenizer_splits_it() -> None:
-    leap = propose(constraint("name12").start())
-    assert leap is not None
-    change, _ = leap
+    change = leapt(constraint("name12").start())
     assert change.tokens == ids(b"name", b"12")
     assert change.added == (b"name", b"12")
     assert (change.dropped, change.held_back.tokens) == (0, ())
@@ -52,9 +57,7 @@ def test_forced_text_at_the_start_is_split_as_the_tokenizer_splits_it() -> None:
 
 def test_the_prompt_is_never_tokenized_again() -> None:
     prompt = ids(b"n")
-    leap = propose(constraint("ame").start(), prompt=prompt)
-    assert leap is not None
-    change, _ = leap
+    change = leapt(constraint("ame").start(), prompt=prompt)
     assert change.dropped == 0
     assert change.tokens == ids(b"a", b"me")
 
@@ -62,9 +65,7 @@ def test_the_prompt_is_never_tokenized_again() -> None:
 def test_the_last_tokens_give_way_to_a_merge_with_the_forced_text() -> None:
     language = constraint("xname12", "xnbb")
     answer = ids(b"x", b"n", b"a")
-    leap = propose(state_after(language, answer), answer)
-    assert leap is not None
-    change, _ = leap
+    change = leapt(state_after(language, answer), answer)
     assert change.dropped == 2
     assert change.tokens == ids(b"name", b"12")
     assert change.added == (b"me", b"12")
@@ -73,9 +74,7 @@ def test_the_last_tokens_give_way_to_a_merge_with_the_forced_text() -> None:
 def test_tokens_inside_the_old_text_add_nothing() -> None:
     language = constraint("na12", "n")
     answer = ids(b"n", b"a")
-    leap = propose(state_after(language, answer), answer)
-    assert leap is not None
-    change, _ = leap
+    change = leapt(state_after(language, answer), answer)
     assert change.tokens == ids(b"na", b"12")
     assert change.added == (b"", b"12")
 
@@ -91,9 +90,7 @@ def test_the_end_that_a_longer_token_could_continue_is_held_back() -> None:
 
 
 def test_the_end_is_confirmed_where_no_token_can_continue_it() -> None:
-    leap = propose(constraint("12na", "12nab").start())
-    assert leap is not None
-    change, _ = leap
+    change = leapt(constraint("12na", "12nab").start())
     assert change.tokens == ids(b"12", b"na")
     assert change.held_back.tokens == ()
 
@@ -115,9 +112,7 @@ def test_a_token_gives_way_to_no_merge_that_what_follows_could_undo() -> None:
 
 
 def test_text_that_is_all_held_back_changes_nothing_and_is_drafted() -> None:
-    leap = propose(constraint("name", "nab").start())
-    assert leap is not None
-    change, _ = leap
+    change = leapt(constraint("name", "nab").start())
     assert (change.dropped, change.tokens) == (0, ())
     assert change.held_back.tokens == ids(b"na")
 
@@ -131,18 +126,14 @@ def test_a_leap_past_the_budget_is_given_up() -> None:
 
 
 def test_a_character_that_the_forced_text_leaves_open_is_left_to_the_model() -> None:
-    leap = propose(constraint("12é", "12è").start())
-    assert leap is not None
-    change, _ = leap
+    change = leapt(constraint("12é", "12è").start())
     assert b"".join(change.added) == b"12"
 
 
 def test_a_character_that_the_forced_text_completes_is_one_token_again() -> None:
     language = FiniteConstraint(["é12".encode(), b"x"], VOCABULARY)
     answer = ids(b"\xc3")
-    leap = propose(state_after(language, answer), answer)
-    assert leap is not None
-    change, _ = leap
+    change = leapt(state_after(language, answer), answer)
     assert change.tokens == ids("é".encode(), b"12")
     assert change.added == (b"\xa9", b"12")
 
@@ -166,9 +157,7 @@ def test_a_tokenizer_that_would_change_the_text_gives_no_leap(tokenizer: ByteTok
 def test_the_window_widens_until_its_start_lines_up() -> None:
     language = constraint("ab" * 20 + "12", "c")
     answer = ids(b"a", b"b") * 20
-    leap = propose(state_after(language, answer), answer)
-    assert leap is not None
-    change, _ = leap
+    change = leapt(state_after(language, answer), answer)
     assert change.dropped == len(answer)
     assert change.tokens == tuple(TOKENIZER.encode("ab" * 20 + "12"))
 
@@ -250,9 +239,7 @@ def test_a_leap_that_is_known_is_the_one_that_would_be_found(seed: int) -> None:
 
 
 def test_the_cache_of_leaps_is_bounded() -> None:
-    leap = propose(constraint("name12" * 20).start())
-    assert leap is not None
-    change, _ = leap
+    change = leapt(constraint("name12" * 20).start())
     known = DraftStatistics().changes
     for place in range(10_000):
         known.keep(place, change)

@@ -9,17 +9,19 @@ from dataclasses import replace
 import pytest
 
 from app.core.cache import StateSlots
-from app.core.request import SamplingParams
 from app.core.step import Draw, PendingDraws, Span, StepResult
 from app.engine import Engine, EngineConfig
 from tests.engine.harness import (
+    HOT,
     LANGUAGES,
     TOKENIZER,
     VOCABULARY,
     Recorder,
     answers_of,
+    check_plain,
     constraint,
     drain,
+    plain_answer,
     random_ends,
     random_request,
     random_states,
@@ -27,11 +29,9 @@ from tests.engine.harness import (
     step,
     templates,
 )
-from tests.engine.naive import naive_answer
 from tests.fakes import QueuedRunner, ScriptedModel
 from tests.integrity import check_engine
 
-HOT = SamplingParams(temperature=1.0)
 ENDLESS = ScriptedModel(VOCABULARY, eos=-100.0)
 
 LETTERS = constraint(*templates([*"abo"], [*"rxy"], [*"klm"], [*"def"], [*"ghi"]))
@@ -82,7 +82,6 @@ def test_a_long_prompt_goes_on_while_its_beginning_is_computed() -> None:
     assert [plan[0].start for plan in runner.plans] == [0, 8, 16, 24, 30]
     assert drawn_by(runner.plans[-1]) == [0]
     assert runner.most_queued == 2
-    assert answer.usage is not None
     assert answer.usage.forward_passes == 5
 
 
@@ -91,7 +90,7 @@ def test_what_was_computed_for_a_drawn_token_stays_where_a_leap_follows_it() -> 
     engine, runner = overlapped(observer=recorder)
     one = request("one", "abc", allowed=PAIRS, sampling=HOT)
     answer = answers_of(engine, [one])["one"]
-    assert answer.tokens == naive_answer(one, ENDLESS, VOCABULARY, TOKENIZER).tokens
+    assert answer.tokens == plain_answer(one, ENDLESS).tokens
     void = [number for number, stats in enumerate(recorder.steps) if stats.void_tokens]
     assert void, "no step was void"
     ahead = runner.plans[void[0]][0]
@@ -203,7 +202,7 @@ def test_under_pressure_and_with_aborts_answers_are_those_of_plain_decoding(seed
         check_engine(engine)
     for one in requests:
         if one.request_id in ends:
-            plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
+            plain = plain_answer(one, model)
             assert texts[one.request_id] == plain.text
             assert ends[one.request_id] == plain.finish_reason
         else:
@@ -220,9 +219,7 @@ def test_an_answer_preempted_in_flight_keeps_the_token_that_was_drawn(
     requests = [request(f"{i}", f"prompt {i}", max_tokens=28, sampling=HOT) for i in range(3)]
     answers = answers_of(engine, requests)
     assert sum(stats.preemptions for stats in recorder.steps) > 0
-    for one in requests:
-        plain = naive_answer(one, ENDLESS, VOCABULARY, TOKENIZER)
-        assert answers[one.request_id].tokens == plain.tokens
+    check_plain(answers, requests, ENDLESS)
 
 
 def test_an_answer_aborted_in_flight_gives_no_more_chunks() -> None:
@@ -298,7 +295,7 @@ def test_what_the_runner_raises_is_raised_and_nothing_of_that_step_is_told(
     runner.fails, runner.after = fails, after
     engine = Engine(runner, VOCABULARY, TOKENIZER, EngineConfig(overlap=True))
     one = request("one", "abc", max_tokens=30)
-    plain = naive_answer(one, ENDLESS, VOCABULARY, TOKENIZER)
+    plain = plain_answer(one, ENDLESS)
     engine.add(one)
     told = b""
     with pytest.raises(RuntimeError, match="the device is lost"):  # noqa: PT012

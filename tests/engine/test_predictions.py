@@ -13,13 +13,13 @@ from app.engine import EngineConfig
 from app.engine.prediction import Prediction
 from tests.engine.harness import (
     GREEDY,
-    TOKENIZER,
     VOCABULARY,
     Answer,
     answer_of,
     answers_of,
     constraint,
     make_engine,
+    plain_answer,
     random_config,
     random_ends,
     random_request,
@@ -27,7 +27,6 @@ from tests.engine.harness import (
     templates,
     varied,
 )
-from tests.engine.naive import naive_answer
 from tests.fakes import Logits, ScriptedModel
 
 TEXT = b"The quick brown fox jumps over the lazy dog, and then it says: no more of this"
@@ -55,7 +54,6 @@ def expecting(one: EngineRequest, text: bytes) -> EngineRequest:
 def spent(answer: Answer) -> tuple[int, int, int]:
     """Forward passes, and accepted and rejected tokens of the prediction."""
     usage = answer.usage
-    assert usage is not None
     accepted, rejected = usage.accepted_prediction_tokens, usage.rejected_prediction_tokens
     return usage.forward_passes, accepted, rejected
 
@@ -72,7 +70,7 @@ def test_whatever_is_expected_the_tokens_are_those_of_plain_decoding(seed: int) 
             one = replace(one, constraint=None, thinking=None, choices=None)
         if rng.random() < 0.4:
             one = random_ends(rng, one)
-        answer = naive_answer(one, model, VOCABULARY, TOKENIZER)
+        answer = plain_answer(one, model)
         text = VOCABULARY.spell(answer.tokens)
         at = rng.randrange(len(text) + 1)
         text = text[:at] + rng.choice([b"", b"", b"ab", b"\xc3", b"name"]) + text[at:]

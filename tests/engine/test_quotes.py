@@ -14,7 +14,15 @@ from app.constraint.program import compile_program
 from app.constraint.quotes.document import Document
 from app.core.request import ChoiceOptions, SamplingParams
 from app.core.specs import JsonSchema
-from tests.engine.harness import GREEDY, VOCABULARY, Answer, answer_of, make_engine, request, varied
+from tests.engine.harness import (
+    GREEDY,
+    VOCABULARY,
+    answer_of,
+    make_engine,
+    passes,
+    request,
+    varied,
+)
 from tests.fakes import ScriptedModel
 
 TEXT = 'name me: wxyz abab or ella 12 "lllama"\nnana baba é'
@@ -27,11 +35,6 @@ def quotes(text: str = TEXT) -> CompiledConstraint:
     schema = {"type": "object", "properties": properties, "required": ["quotes", "n"]}
     compiled = CompiledConstraint(compile_program(JsonSchema(schema, close_objects=True)), INDEX)
     return compiled.bind({hole.source: Document([text]) for hole in compiled.holes})
-
-
-def passes(answer: Answer) -> int:
-    assert answer.usage is not None
-    return answer.usage.forward_passes
 
 
 @pytest.mark.parametrize("seed", range(12))

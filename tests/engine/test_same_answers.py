@@ -10,20 +10,24 @@ import pytest
 
 from app.core.cache import StateSlots
 from app.core.events import TokenChunk
-from app.core.request import EngineRequest, SamplingParams, ThinkingBudget
+from app.core.request import EngineRequest, ThinkingBudget
 from app.engine import EngineConfig
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence as Answering
 from tests.engine.harness import (
     GREEDY,
+    HOT,
     LANGUAGES,
     TOKENIZER,
     VOCABULARY,
     Recorder,
     answer_of,
     answers_of,
+    check_plain,
     constraint,
+    live,
     make_engine,
+    plain_answer,
     random_config,
     random_ends,
     random_layers,
@@ -34,12 +38,10 @@ from tests.engine.harness import (
     templates,
     varied,
 )
-from tests.engine.naive import naive_answer
 from tests.fakes import FiniteConstraint, Group, ScriptedModel
 from tests.integrity import check_engine
 from tests.wide import many
 
-HOT = SamplingParams(temperature=1.0)
 DROPPING = constraint(*templates(["x", ""], ["name1", "nabb", "nor", "name2"], ["", "abab1"]))
 """Answers in which leaps replace tokens that were drawn."""
 
@@ -70,12 +72,7 @@ def _check_against_plain_decoding(rng: random.Random, requests: Sequence[EngineR
     config = random_config(rng)
     groups, states = random_layers(rng, longest, block_size, config.max_batch_tokens)
     engine = make_engine(config, model=model, block_size=block_size, groups=groups, states=states)
-    for one, answer in answers_of(engine, requests).items():
-        asked = next(each for each in requests if each.request_id == one)
-        plain = naive_answer(asked, model, VOCABULARY, TOKENIZER)
-        assert (answer.data, answer.finish_reason) == (plain.text, plain.finish_reason)
-        if not asked.options.stop:
-            assert answer.tokens == plain.tokens
+    check_plain(answers_of(engine, requests), requests, model)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -95,17 +92,7 @@ def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_de
     config = replace(random_config(rng), share_prefixes=True)
     groups, states = random_layers(rng, 40, block_size, config.max_batch_tokens)
     engine = make_engine(config, model=model, block_size=block_size, groups=groups, states=states)
-    waiting, tokens, live = list(requests), dict[str, list[int]](), engine._sequences
-    while waiting or engine.has_work:
-        if waiting and rng.random() < 0.6:
-            engine.add(waiting.pop())
-        running = dict(live)
-        for chunk in step(engine):
-            sequence = running[chunk.request_id]
-            tokens[chunk.request_id] = sequence.tokens[sequence.answer_start :]
-        check_engine(engine)
-    for one in requests:
-        assert tokens[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).tokens
+    check_plain(live(rng, engine, requests), requests, model)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -132,9 +119,7 @@ def test_an_answer_that_falls_back_behind_its_windows_starts_again_and_stays_the
     states = random_states(rng, 1) if seed % 2 else None
     groups = [Group(200), Group(200, 2)]
     engine = make_engine(model=model, block_size=1, groups=groups, states=states)
-    for name, answer in answers_of(engine, requests).items():
-        asked = next(each for each in requests if each.request_id == name)
-        assert answer.tokens == naive_answer(asked, model, VOCABULARY, TOKENIZER).tokens
+    check_plain(answers_of(engine, requests), requests, model)
     assert restarted
 
 
@@ -145,16 +130,7 @@ def test_requests_that_arrive_while_others_run_change_nothing(seed: int) -> None
     requests = [random_request(rng, index) for index in range(8)]
     states = random_states(rng, 4) if seed % 2 else None
     engine = make_engine(model=model, num_blocks=60, states=states)
-    texts: dict[str, bytes] = {}
-    coming = list(requests)
-    while coming or engine.has_work:
-        if coming and rng.random() < 0.4:
-            engine.add(coming.pop())
-        for chunk in step(engine):
-            texts[chunk.request_id] = texts.get(chunk.request_id, b"") + chunk.data
-        check_engine(engine)
-    for one in requests:
-        assert texts[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).text
+    check_plain(live(rng, engine, requests), requests, model)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -169,8 +145,6 @@ def test_leaping_gives_the_text_of_decoding_where_the_split_does_not_matter(
         leapt = answer_of(make_engine(model=model), one)
         decoded = answer_of(make_engine(EngineConfig(leap=False), model=model), one)
         assert leapt.data == decoded.data
-        assert leapt.usage is not None
-        assert decoded.usage is not None
         assert leapt.usage.forward_passes <= decoded.usage.forward_passes
         assert decoded.usage.leapt_tokens == 0
 
@@ -187,7 +161,7 @@ def test_drafting_what_was_held_back_gives_the_same_tokens_in_no_more_passes(see
         ]
         answers = answers_of(engine, requests)
         tokens.append({name: answer.tokens for name, answer in answers.items()})
-        passes.append(sum(a.usage.forward_passes for a in answers.values() if a.usage))
+        passes.append(sum(a.usage.forward_passes for a in answers.values()))
     assert tokens[0] == tokens[1]
     assert passes[0] <= passes[1]
 
@@ -212,9 +186,8 @@ def test_masks_after_a_draft_know_where_the_answer_would_stand() -> None:
             ),
         )
         answer = answer_of(make_engine(model=model), one)
-        plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
+        plain = plain_answer(one, model)
         assert (answer.tokens, answer.finish_reason) == (plain.tokens, plain.finish_reason)
-        assert answer.usage is not None
         drafted += answer.usage.drafted_tokens + answer.usage.held_tokens
     assert drafted > many(30, 8)
 
@@ -227,9 +200,7 @@ def test_a_preempted_request_resumes_with_the_same_tokens(states: StateSlots | N
     engine = make_engine(model=model, num_blocks=16, states=states, observer=recorder)
     answers = answers_of(engine, requests)
     assert sum(step.preemptions for step in recorder.steps) > 0
-    for one in requests:
-        plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
-        assert answers[one.request_id].tokens == plain.tokens
+    check_plain(answers, requests, model)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -239,21 +210,8 @@ def test_aborting_some_changes_nothing_for_the_others(seed: int) -> None:
     requests = [random_request(rng, index) for index in range(10)]
     states = random_states(rng, 4) if seed % 2 else None
     engine = make_engine(random_config(rng), model=model, num_blocks=120, states=states)
-    for one in requests:
-        engine.add(one)
-    texts = dict.fromkeys((one.request_id for one in requests), b"")
-    aborted = set()
-    while engine.has_work:
-        if rng.random() < 0.2 and (last := engine.abort(f"r{rng.randrange(10)}")) is not None:
-            aborted.add(last.request_id)
-            check_engine(engine)
-        for chunk in step(engine):
-            assert chunk.request_id not in aborted
-            texts[chunk.request_id] += chunk.data
-        check_engine(engine)
-    for one in requests:
-        if one.request_id not in aborted:
-            assert texts[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).text
+    answers = live(rng, engine, requests, aborts=0.2)
+    check_plain(answers, [one for one in requests if one.request_id in answers], model)
 
 
 @pytest.mark.parametrize("states", [None, StateSlots(40, 4)])
@@ -266,9 +224,7 @@ def test_a_leap_that_drops_tokens_of_a_shared_block_leaves_it_to_the_other(
     leaping = next(
         one
         for first in range(256)
-        if naive_answer(
-            one := request("leaps", [first, 0], allowed=language), model, VOCABULARY, TOKENIZER
-        ).text
+        if plain_answer(one := request("leaps", [first, 0], allowed=language), model).text
         == b"xname1"
     )
     sharing = request("shares", [*leaping.prompt, *b"xnz"], max_tokens=8, sampling=HOT)
@@ -289,4 +245,4 @@ def test_a_leap_that_drops_tokens_of_a_shared_block_leaves_it_to_the_other(
     assert ends["leaps"].finish_reason == "stop"
     assert sequence.tokens == [*leaping.prompt, *TOKENIZER.encode("xname1")]
     assert ends["shares"].usage.cached_tokens == 4
-    assert text == naive_answer(sharing, model, VOCABULARY, TOKENIZER).text
+    assert text == plain_answer(sharing, model).text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from app.answer.formats import ChatFormat
 from app.http.application import build_app
 from app.http.config import ApiConfig
 from app.http.connection import BoundedConnection
@@ -23,7 +24,7 @@ from app.serving.kept_responses import ResponseStore
 from app.serving.usage import UsageByKey
 from app.store.store import Store
 from tests.fakes import ByteVocabulary
-from tests.serving.fakes import PLAIN, Bench
+from tests.serving.fakes import PLAIN, Bench, FakeEngine
 
 CONFIG = ApiConfig(
     served_model="demo",
@@ -39,7 +40,16 @@ CONFIG = ApiConfig(
     max_messages=8,
     head_seconds=3600.0,
 )
-CHAT = "/v1/chat/completions"
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
+HI: Any = {"role": "user", "content": "hi"}
+BODIES: Mapping[str, Mapping[str, Any]] = {
+    CHAT: {"model": "demo", "messages": [HI]},
+    COMPLETIONS: {"model": "demo", "prompt": "hi"},
+    RESPONSES: {"model": "demo", "input": "hi"},
+    MESSAGES: {"model": "demo", "messages": [HI], "max_tokens": 9},
+}
+"""The body of a request that says ``hi``, for each API that generates."""
 
 
 def application(
@@ -139,7 +149,7 @@ async def sdk_of(bench: Bench) -> AsyncIterator[openai.AsyncOpenAI]:
 
 def chat(**fields: Any) -> dict[str, Any]:
     """The body of a request that says ``hi``."""
-    return {"model": "demo", "messages": [{"role": "user", "content": "hi"}], **fields}
+    return {**BODIES[CHAT], **fields}
 
 
 def events(text: str) -> list[Any]:
@@ -147,3 +157,44 @@ def events(text: str) -> list[Any]:
     assert text.endswith("\n\n")
     data = [event.removeprefix("data: ") for event in text[:-2].split("\n\n")]
     return [each if each == "[DONE]" else json.loads(each) for each in data]
+
+
+def writing(text: str | bytes, format: ChatFormat = PLAIN, size: int = 3, **bench: Any) -> Bench:
+    """A bench whose model writes ``text``, ``size`` bytes at a time."""
+    data = text.encode() if isinstance(text, str) else text
+    pieces = [data[start : start + size] for start in range(0, len(data), size)] or [b""]
+    return Bench(FakeEngine(lambda request: pieces), chat_format=format, **bench)
+
+
+async def post(
+    bench: Bench, path: str, body: Any, status: int = 200, config: ApiConfig = CONFIG
+) -> httpx.Response:
+    """The answer to one request, which has ``status``."""
+    async with client_of(bench, config) as client:
+        response = await client.post(path, json=body)
+    assert response.status_code == status, response.text
+    return response
+
+
+def error_of(response: httpx.Response, status: int = 400) -> dict[str, Any]:
+    """The error in an answer that has the envelope, all four keys and a request id."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert body.keys() - {"type", "request_id"} == {"error"}
+    error = body["error"]
+    assert set(error) - {"pointer", "line", "column", "position"} == {
+        "message", "type", "param", "code"
+    }  # fmt: skip
+    assert response.headers["x-request-id"].startswith("req_")
+    return dict(error)
+
+
+async def refusal(
+    path: str, body: Any, status: int = 400, bench: Bench | None = None
+) -> dict[str, Any]:
+    """The error of a request that the engine never gets and that is counted with ``status``."""
+    bench = bench or Bench()
+    error = error_of(await post(bench, path, body, status), status)
+    assert bench.engine.added == []
+    assert [stats.status for stats in bench.observer.requests] == [status]
+    return error

@@ -12,10 +12,9 @@ from pydantic import TypeAdapter
 from app.answer.formats import ChatFormat
 from app.answer.formats.families import HERMES
 from app.answer.formats.reasoning import ReasoningFormat
-from tests.http.harness import client_of
-from tests.serving.fakes import PLAIN, Bench, FakeEngine
+from tests.http.harness import BODIES, RESPONSES, post
+from tests.serving.fakes import Bench
 
-PATH = "/v1/responses"
 CITY = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -36,48 +35,21 @@ REASONER = ChatFormat(
 
 def asking(**fields: Any) -> dict[str, Any]:
     """The body of a request that says ``hi``."""
-    return {"model": "demo", "input": "hi", **fields}
-
-
-def writing(text: str | bytes, format: ChatFormat = PLAIN, size: int = 3, **bench: Any) -> Bench:
-    """A bench whose model writes ``text``, ``size`` bytes at a time."""
-    data = text.encode() if isinstance(text, str) else text
-    pieces = [data[start : start + size] for start in range(0, len(data), size)] or [b""]
-    return Bench(FakeEngine(lambda request: pieces), chat_format=format, **bench)
+    return {**BODIES[RESPONSES], **fields}
 
 
 async def response_of(bench: Bench, **fields: Any) -> dict[str, Any]:
     """The response object, checked by the SDK's types."""
-    async with client_of(bench) as client:
-        answer = await client.post(PATH, json=asking(**fields))
-    assert answer.status_code == 200, answer.text
-    return checked_response(answer.json())
+    response: dict[str, Any] = (await post(bench, RESPONSES, asking(**fields))).json()
+    Response.model_validate(response, strict=True)
+    return response
 
 
 async def events_of(bench: Bench, **fields: Any) -> list[dict[str, Any]]:
     """The events of a stream, checked by the SDK's types."""
-    async with client_of(bench) as client:
-        answer = await client.post(PATH, json=asking(stream=True, **fields))
-    assert answer.status_code == 200, answer.text
+    answer = await post(bench, RESPONSES, asking(stream=True, **fields))
     assert answer.headers["content-type"].startswith("text/event-stream")
     return parsed_events(answer.text)
-
-
-async def refusal_of(bench: Bench, **fields: Any) -> tuple[str | None, str]:
-    """The field and the message of a 400."""
-    async with client_of(bench) as client:
-        answer = await client.post(PATH, json=asking(**fields))
-    assert answer.status_code == 400, answer.text
-    error = answer.json()["error"]
-    assert set(error) - {"pointer", "line", "column", "position"} == {
-        "message", "type", "param", "code"
-    }  # fmt: skip
-    return error["param"], error["message"]
-
-
-def checked_response(response: dict[str, Any]) -> dict[str, Any]:
-    Response.model_validate(response, strict=True)
-    return response
 
 
 @cache

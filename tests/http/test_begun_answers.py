@@ -18,10 +18,10 @@ from app.core.constraint import ConstraintSpec
 from app.core.specs import JsonSchema
 from tests.engine.harness import VOCABULARY, make_engine
 from tests.fakes import ByteVocabulary, ScriptedModel
-from tests.http.harness import CHAT, chat, client_of, events
-from tests.serving.fakes import Bench, FakeEngine
+from tests.http import harness
+from tests.http.harness import CHAT, HI, MESSAGES, chat, client_of, events, post
+from tests.serving.fakes import Bench
 
-MESSAGES = "/v1/messages"
 COMPILER = Compiler(ByteVocabulary())
 SCHEMA = {
     "type": "object",
@@ -33,7 +33,6 @@ SCHEMA = {
     "additionalProperties": False,
 }
 FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
-HI = {"role": "user", "content": "hi"}
 BARE = ChatFormat(PLAIN)
 WHOLE = '{"name": "ab", "sizes": [1, 12]}'
 
@@ -49,10 +48,9 @@ def real(format: ChatFormat = BARE, **bench: Any) -> Bench:
     return Bench(engine, compile=compile, chat_format=format, **bench)
 
 
-def writing(text: str, format: ChatFormat = BARE, **bench: Any) -> Bench:
+def writing(text: str, format: ChatFormat = BARE) -> Bench:
     """A bench whose model writes ``text`` after any prefill, with real constraints."""
-    pieces = [text[at : at + 3].encode() for at in range(0, len(text), 3)] or [b""]
-    return Bench(FakeEngine(lambda request: pieces), compile=compile, chat_format=format, **bench)
+    return harness.writing(text, format, compile=compile)
 
 
 def beginning(text: str, **fields: Any) -> dict[str, Any]:
@@ -119,8 +117,7 @@ async def test_a_prefill_that_no_valid_answer_continues_is_a_400_with_its_place(
 
 
 async def test_a_whole_answer_that_was_begun_ends_at_once() -> None:
-    async with client_of(real()) as client:
-        response = await client.post(CHAT, json=beginning(WHOLE, response_format=FORMAT))
+    response = await post(real(), CHAT, beginning(WHOLE, response_format=FORMAT))
     (choice,) = response.json()["choices"]
     assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
 
@@ -215,9 +212,7 @@ async def test_a_prefill_follows_the_marks_that_the_model_writes_first(
         schema_in_prompt=False,
         max_tokens=200,
     )
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=body)
-    assert response.status_code == 200, response.text
+    response = await post(bench, CHAT, body)
     assert bytes(added[0].prompt).decode() == prompt
     found = response.json()["choices"][0]["message"]
     jsonschema.validate(json.loads(message["content"] + found["content"]), SCHEMA)
@@ -230,8 +225,7 @@ async def test_the_end_of_a_prefill_is_not_repeated() -> None:
     format = ChatFormat(HERMES)
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     bench = writing("box> is nice", format)
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=beginning("A <tool_", tools=[tool]))
+    response = await post(bench, CHAT, beginning("A <tool_", tools=[tool]))
     assert response.json()["choices"][0]["message"]["content"] == "box> is nice"
 
 
@@ -239,8 +233,7 @@ async def test_values_are_told_as_they_become_whole_and_those_that_were_begun_to
     bench = writing('b", "sizes": [1]}')
     options = {"fields": True}
     body = beginning('{"name": "a', response_format=FORMAT, stream=True, stream_options=options)
-    async with client_of(bench) as client:
-        answer = await client.post(CHAT, json=body)
+    answer = await post(bench, CHAT, body)
     told = [
         (field["pointer"], field["value"])
         for each in events(answer.text)
@@ -285,9 +278,7 @@ async def test_a_call_cannot_be_begun() -> None:
 
 async def test_no_message_need_be_opened() -> None:
     bench = writing("ok")
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(add_generation_prompt=False))
-    assert response.status_code == 200
+    await post(bench, CHAT, chat(add_generation_prompt=False))
     assert bench.tokenizer.opened == [False]
 
 

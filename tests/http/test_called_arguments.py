@@ -15,8 +15,8 @@ from app.answer.prompt import Conversation, render
 from app.core.errors import InvalidRequest
 from app.core.text import RenderedPrompt
 from app.http.requests.messages import called_arguments
-from tests.http.harness import CHAT, chat, client_of
-from tests.http.responses import PATH, WITH_TOOLS, asking
+from tests.http.harness import CHAT, RESPONSES, chat, client_of
+from tests.http.responses import WITH_TOOLS, asking
 from tests.serving.fakes import PLAIN, Bench, FakeTokenizer
 
 CUT = '{"city": "Par'
@@ -50,7 +50,7 @@ async def test_a_conversation_with_a_call_that_was_cut_goes_on(format: ChatForma
         assert answer.status_code == 200, answer.text
         item = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": CUT}
         output = {"type": "function_call_output", "call_id": "c1", "output": "no"}
-        answer = await client.post(PATH, json=asking(input=[item, output]))
+        answer = await client.post(RESPONSES, json=asking(input=[item, output]))
         assert answer.status_code == 200, answer.text
     assert all(CUT in str(messages) for messages in bench.tokenizer.seen)
 

@@ -8,22 +8,19 @@ from app.core.constraint import ConstraintSpec
 from app.core.errors import LeapjsonError
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
-from tests.http.harness import CHAT, chat, client_of, events
+from tests.http.harness import CHAT, chat, client_of, events, post
 from tests.serving.fakes import Bench, FakeEngine
 
 
 async def engine_request(**fields: Any) -> EngineRequest:
     """The engine request that a chat request with these fields causes."""
     bench = Bench()
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(**fields))
-        assert response.status_code == 200, response.text
+    await post(bench, CHAT, chat(**fields))
     return bench.engine.added[0]
 
 
 async def test_an_answer_has_every_key_that_clients_look_at() -> None:
-    async with client_of(Bench()) as client:
-        response = await client.post(CHAT, json=chat())
+    response = await post(Bench(), CHAT, chat())
     body = response.json()
     request_id = response.headers["x-request-id"].removeprefix("req_")
     assert body.pop("created") > 1700000000
@@ -66,22 +63,19 @@ async def test_an_answer_has_every_key_that_clients_look_at() -> None:
 
 
 async def test_the_tokens_of_all_choices_are_counted_and_the_prompt_once() -> None:
-    async with client_of(Bench()) as client:
-        body = (await client.post(CHAT, json=chat(n=3))).json()
+    body = (await post(Bench(), CHAT, chat(n=3))).json()
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (2, 6)
 
 
 async def test_a_truncated_answer_says_length() -> None:
-    async with client_of(Bench()) as client:
-        body = (await client.post(CHAT, json=chat(max_completion_tokens=1))).json()
+    body = (await post(Bench(), CHAT, chat(max_completion_tokens=1))).json()
     assert body["choices"][0]["message"]["content"] == "Hel"
     assert body["choices"][0]["finish_reason"] == "length"
 
 
 async def test_logprobs_spell_the_answer_and_are_finite() -> None:
-    async with client_of(Bench()) as client:
-        body = (await client.post(CHAT, json=chat(logprobs=True, top_logprobs=2))).json()
+    body = (await post(Bench(), CHAT, chat(logprobs=True, top_logprobs=2))).json()
     content = body["choices"][0]["logprobs"]["content"]
     assert b"".join(bytes(token["bytes"]) for token in content) == b"Hello"
     assert content[0]["token"] == "Hel"
@@ -92,10 +86,7 @@ async def test_logprobs_spell_the_answer_and_are_finite() -> None:
 
 
 async def test_a_stream_opens_with_the_role_and_ends_with_reason_usage_and_done() -> None:
-    async with client_of(Bench()) as client:
-        response = await client.post(
-            CHAT, json=chat(stream=True, stream_options={"include_usage": True})
-        )
+    response = await post(Bench(), CHAT, chat(stream=True, stream_options={"include_usage": True}))
     assert response.headers["content-type"].startswith("text/event-stream")
     *chunks, last, done = events(response.text)
     assert done == "[DONE]"
@@ -110,8 +101,7 @@ async def test_a_stream_opens_with_the_role_and_ends_with_reason_usage_and_done(
 
 
 async def test_without_include_usage_no_chunk_has_usage() -> None:
-    async with client_of(Bench()) as client:
-        response = await client.post(CHAT, json=chat(stream=True))
+    response = await post(Bench(), CHAT, chat(stream=True))
     *chunks, _ = events(response.text)
     assert all("usage" not in chunk for chunk in chunks)
     assert all(len(chunk["choices"]) == 1 for chunk in chunks)
@@ -126,8 +116,7 @@ async def test_continuous_usage_is_in_every_chunk_of_text() -> None:
 
 
 async def test_a_stream_introduces_its_choices_in_order() -> None:
-    async with client_of(Bench()) as client:
-        response = await client.post(CHAT, json=chat(stream=True, n=3))
+    response = await post(Bench(), CHAT, chat(stream=True, n=3))
     *chunks, _ = events(response.text)
     choices = [chunk["choices"][0] for chunk in chunks]
     assert [choice["index"] for choice in choices[:3]] == [0, 1, 2]
@@ -138,8 +127,7 @@ async def test_a_stream_introduces_its_choices_in_order() -> None:
 
 
 async def test_a_streams_logprobs_are_those_of_its_text() -> None:
-    async with client_of(Bench()) as client:
-        response = await client.post(CHAT, json=chat(stream=True, logprobs=True))
+    response = await post(Bench(), CHAT, chat(stream=True, logprobs=True))
     *chunks, _ = events(response.text)
     spelled = b""
     for chunk in chunks:
@@ -211,52 +199,12 @@ async def test_a_response_format_is_a_constraint(
     response_format: Any, spec: ConstraintSpec | None
 ) -> None:
     bench = Bench()
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(response_format=response_format))
-        assert response.status_code == 200, response.text
+    await post(bench, CHAT, chat(response_format=response_format))
     assert bench.compiled == ([] if spec is None else [spec])
     if isinstance(spec, JsonSchema) and spec.schema is not True:
         (compiled,) = bench.compiled
         assert isinstance(compiled, JsonSchema)
         assert list(compiled.schema["properties"]) == ["b", "a"]
-
-
-async def test_every_sampling_field_reaches_the_engine() -> None:
-    request = await engine_request(
-        temperature=0.5,
-        top_p=0.9,
-        top_k=40,
-        min_p=0.1,
-        repetition_penalty=1.1,
-        frequency_penalty=0.2,
-        presence_penalty=-0.3,
-        logit_bias={"7": -100, "8": 5},
-        logprobs=True,
-        top_logprobs=3,
-        seed=-1,
-        stop=["\n", "END"],
-        max_tokens=17,
-        leap=False,
-        on_budget="truncate",
-    )
-    assert request.options.sampling == SamplingParams(
-        temperature=0.5,
-        top_p=0.9,
-        top_k=40,
-        min_p=0.1,
-        repetition_penalty=1.1,
-        frequency_penalty=0.2,
-        presence_penalty=-0.3,
-        logit_bias={7: -100.0, 8: 5.0},
-        logprobs=3,
-    )
-    assert request.seed == 2**64 - 1
-    assert request.options.stop == [b"\n", b"END"]
-    assert (request.max_tokens, request.options.leap, request.options.on_budget) == (
-        17,
-        False,
-        "truncate",
-    )
 
 
 async def test_null_means_the_default() -> None:
@@ -278,9 +226,7 @@ async def test_messages_reach_the_template_as_text() -> None:
         {"role": "assistant", "content": "c", "refusal": None, "annotations": []},
         {"role": "user", "content": "e", "name": "Ada"},
     ]
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(messages=messages))
-        assert response.status_code == 200, response.text
+    await post(bench, CHAT, chat(messages=messages))
     assert bench.tokenizer.seen == [
         [
             {"role": "system", "content": "be short"},

@@ -14,16 +14,8 @@ import pytest
 
 from app.http.requests.wire import HEADER, Ignored
 from app.http.responses.parse import ConversationFields, _tool_use, read_conversation
-from tests.http.harness import CONFIG, client_of
-from tests.http.responses import (
-    CITY,
-    PATH,
-    REASONER,
-    WITH_TOOLS,
-    events_of,
-    response_of,
-    writing,
-)
+from tests.http.harness import CONFIG, RESPONSES, client_of, post, writing
+from tests.http.responses import CITY, REASONER, WITH_TOOLS, events_of, response_of
 
 COMMAND = '{"cmd": "ls -la"}'
 CALL = f'<tool_call>\n{{"name": "exec_command", "arguments": {COMMAND}}}\n</tool_call>'
@@ -119,8 +111,7 @@ async def test_a_codex_request_gets_a_call_and_ignored_fields_are_named() -> Non
         "apply_patch",
         "mcp__files__",
     ]
-    async with client_of(writing(CALL, WITH_TOOLS)) as client:
-        answer = await client.post(PATH, json={**ASKED, "stream": True})
+    answer = await post(writing(CALL, WITH_TOOLS), RESPONSES, {**ASKED, "stream": True})
     assert answer.headers[HEADER] == LEFT_OUT
 
 
@@ -195,7 +186,7 @@ async def test_an_unknown_namespace_is_refused() -> None:
     choice = {"type": "allowed_tools", "mode": "auto", "tools": allowed}
     async with client_of(writing(READ, WITH_TOOLS)) as client:
         asked = {"model": "demo", "input": "hi", "tools": TOOLS, "tool_choice": choice}
-        answer = await client.post(PATH, json=asked)
+        answer = await client.post(RESPONSES, json=asked)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["message"] == "tool_choice names 'x', which is not in tools"
 
@@ -229,9 +220,7 @@ async def test_items_that_only_another_server_can_read_are_left_out_by_name() ->
     ]
     hi = {"role": "user", "content": "hi"}
     bench = writing("ok", WITH_TOOLS)
-    async with client_of(bench) as client:
-        answer = await client.post(PATH, json={"model": "demo", "input": [hi, *others]})
-    assert answer.status_code == 200, answer.text
+    answer = await post(bench, RESPONSES, {"model": "demo", "input": [hi, *others]})
     assert answer.headers[HEADER] == (
         "input[].type=web_search_call, input[].type=local_shell_call, "
         "input[].type=local_shell_call_output, input[].type=compaction, input[].encrypted_content"

@@ -9,29 +9,29 @@ from typing import Any
 import pytest
 from openai.types import Completion
 
-from app.core.constraint import ConstraintSpec
 from app.core.events import AnswerToken
 from app.core.request import EngineRequest, SamplingParams
-from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.step import TokenLogprob
 from app.http.completions.write import ChoiceLogprobs
-from tests.http.harness import client_of, events, sdk_of
-from tests.http.test_errors import refused
+from tests.http.harness import (
+    BODIES,
+    COMPLETIONS,
+    events,
+    post,
+    refusal,
+    sdk_of,
+)
 from tests.serving.fakes import Bench, FakeEngine
-
-PATH = "/v1/completions"
 
 
 def ask(**fields: Any) -> dict[str, Any]:
     """The body of a request with the prompt ``hi``."""
-    return {"model": "demo", "prompt": "hi", **fields}
+    return {**BODIES[COMPLETIONS], **fields}
 
 
 async def answer(bench: Bench | None = None, **fields: Any) -> Any:
     """The complete answer, validated with the types of OpenAI's SDK."""
-    async with client_of(bench or Bench()) as client:
-        response = await client.post(PATH, json=ask(**fields))
-    assert response.status_code == 200, response.text
+    response = await post(bench or Bench(), COMPLETIONS, ask(**fields))
     Completion.model_validate_json(response.content, strict=True)
     return response.json()
 
@@ -42,9 +42,7 @@ async def stream(bench: Bench | None = None, **fields: Any) -> list[Any]:
     Validated with the types of OpenAI's SDK, except that ``finish_reason`` is null until a choice
     ends: OpenAI's server sends null too.
     """
-    async with client_of(bench or Bench()) as client:
-        response = await client.post(PATH, json=ask(stream=True, **fields))
-    assert response.status_code == 200, response.text
+    response = await post(bench or Bench(), COMPLETIONS, ask(stream=True, **fields))
     *chunks, done = events(response.text)
     assert done == "[DONE]"
     for chunk in chunks:
@@ -62,18 +60,8 @@ async def engine_requests(**fields: Any) -> list[EngineRequest]:
     return bench.engine.added
 
 
-async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
-    bench = Bench()
-    async with client_of(bench) as client:
-        error = refused(await client.post(PATH, json=ask(**fields)), status)
-    assert bench.engine.added == []
-    assert [stats.status for stats in bench.observer.requests] == [status]
-    return error
-
-
 async def test_an_answer_has_every_key_that_clients_look_at() -> None:
-    async with client_of(Bench()) as client:
-        response = await client.post(PATH, json=ask())
+    response = await post(Bench(), COMPLETIONS, ask())
     body = response.json()
     request_id = response.headers["x-request-id"].removeprefix("req_")
     assert body.pop("created") > 1700000000
@@ -126,81 +114,10 @@ async def test_an_answer_has_sixteen_tokens_unless_the_request_says_more(
     assert (await engine_requests(max_tokens=17))[0].max_tokens == 17
 
 
-async def test_every_sampling_field_reaches_the_engine() -> None:
-    (request,) = await engine_requests(
-        temperature=0.5,
-        top_p=0.9,
-        top_k=40,
-        min_p=0.1,
-        repetition_penalty=1.1,
-        frequency_penalty=0.2,
-        presence_penalty=-0.3,
-        logit_bias={"7": -100, "8": 5},
-        logprobs=3,
-        seed=-1,
-        stop=["\n", "END"],
-        stop_token_ids=[9],
-        ignore_eos=True,
-        min_tokens=4,
-        leap=False,
-        on_budget="truncate",
-    )
-    assert request.options.sampling == SamplingParams(
-        temperature=0.5,
-        top_p=0.9,
-        top_k=40,
-        min_p=0.1,
-        repetition_penalty=1.1,
-        frequency_penalty=0.2,
-        presence_penalty=-0.3,
-        logit_bias={7: -100.0, 8: 5.0},
-        logprobs=3,
-    )
-    assert (request.seed, request.options.stop) == (2**64 - 1, [b"\n", b"END"])
-    assert (
-        request.options.stop_token_ids,
-        request.options.ignore_eos,
-        request.options.min_tokens,
-    ) == ((9,), True, 4)
-    assert (request.options.leap, request.options.on_budget) == (False, "truncate")
-
-
 async def test_null_means_the_default() -> None:
     names = "temperature top_p n best_of stop seed max_tokens logprobs stream suffix echo user"
     (request,) = await engine_requests(**dict.fromkeys(names.split()))
     assert request.options.sampling == SamplingParams()
-
-
-SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
-
-
-@pytest.mark.parametrize(
-    ("fields", "spec"),
-    [
-        ({"response_format": {"type": "text"}}, None),
-        ({"response_format": {"type": "json_object"}}, JsonObject()),
-        (
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {"name": "x", "schema": SCHEMA},
-                }
-            },
-            JsonSchema(SCHEMA, close_objects=True),
-        ),
-        ({"structured_outputs": {"choice": ["a", "b"]}}, Choice(("a", "b"))),
-        ({"guided_json": SCHEMA}, JsonSchema(SCHEMA, close_objects=True)),
-        ({"guided_regex": "a+"}, Regex("a+")),
-        ({"regex": "a+"}, Regex("a+")),
-        ({"ebnf": 'root ::= "a"'}, Grammar('root ::= "a"', syntax="gbnf")),
-    ],
-)
-async def test_a_completion_takes_every_constraint_that_a_chat_does(
-    fields: dict[str, Any], spec: ConstraintSpec | None
-) -> None:
-    bench = Bench()
-    await answer(bench, **fields)
-    assert bench.compiled == ([] if spec is None else [spec])
 
 
 async def test_each_token_has_its_logprob_and_the_likeliest_ones_beside_it() -> None:
@@ -314,10 +231,8 @@ async def test_a_stream_reports_its_usage_in_the_end_or_all_along() -> None:
 async def test_a_failure_in_a_stream_is_an_event_and_no_done_follows() -> None:
     bench = Bench(FakeEngine(lambda request: [b"a", b"b"]))
     bench.engine.finish_with = "error"
-    async with client_of(bench) as client:
-        response = await client.post(PATH, json=ask(stream=True))
+    response = await post(bench, COMPLETIONS, ask(stream=True))
     *_, last = events(response.text)
-    assert response.status_code == 200
     assert set(last["error"]) == {"message", "type", "param", "code"}
 
 
@@ -356,7 +271,7 @@ async def test_a_failure_in_a_stream_is_an_event_and_no_done_follows() -> None:
 async def test_a_bad_field_is_400_with_its_name_and_the_reason(
     fields: dict[str, Any], param: str, reason: str
 ) -> None:
-    error = await refusal(**fields)
+    error = await refusal(COMPLETIONS, ask(**fields))
     assert error["param"] == param
     assert reason in error["message"]
 
@@ -377,7 +292,7 @@ async def test_a_bad_field_is_400_with_its_name_and_the_reason(
 async def test_a_known_field_that_is_not_served_is_400_with_its_name(
     field: str, value: Any, stream: bool
 ) -> None:
-    error = await refusal(**{field: value, "stream": stream})
+    error = await refusal(COMPLETIONS, ask(**{field: value, "stream": stream}))
     assert error["param"] == field
     assert f"{field} is not supported" in error["message"]
 
@@ -392,17 +307,17 @@ async def test_fields_that_ask_for_nothing_are_taken() -> None:
 
 
 async def test_a_missing_prompt_is_named_and_an_unknown_model_is_404() -> None:
-    async with client_of(Bench()) as client:
-        error = refused(await client.post(PATH, json={"model": "demo"}), 400)
+    error = await refusal(COMPLETIONS, {"model": "demo"})
     assert error["message"] == "Missing required parameter: 'prompt'."
-    assert (await refusal(404, model="davinci-002"))["code"] == "model_not_found"
+    unknown = await refusal(COMPLETIONS, ask(model="davinci-002"), 404)
+    assert unknown["code"] == "model_not_found"
 
 
 async def test_a_finished_request_is_counted_under_its_path() -> None:
     bench = Bench()
     await answer(bench)
     (stats,) = bench.observer.requests
-    assert (stats.endpoint, stats.status, stats.finish_reason) == (PATH, 200, "stop")
+    assert (stats.endpoint, stats.status, stats.finish_reason) == (COMPLETIONS, 200, "stop")
 
 
 async def test_the_sdk_completes_whole_and_as_a_stream() -> None:

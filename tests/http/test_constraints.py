@@ -11,7 +11,7 @@ from app.core.composite import Composite
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidSchema
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
-from tests.http.harness import CHAT, chat, client_of
+from tests.http.harness import BODIES, CHAT, COMPLETIONS, chat, error_of, post
 from tests.serving.fakes import Bench
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -23,20 +23,10 @@ TAGS = {
 }
 
 
-async def constraint(**fields: Any) -> ConstraintSpec | None:
+async def constraint(path: str = CHAT, **fields: Any) -> ConstraintSpec | None:
     bench = Bench()
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(**fields))
-    assert response.status_code == 200, response.text
+    await post(bench, path, {**BODIES[path], **fields})
     return bench.compiled[0] if bench.compiled else None
-
-
-async def refused(**fields: Any) -> tuple[str, str]:
-    async with client_of(Bench()) as client:
-        response = await client.post(CHAT, json=chat(**fields))
-    assert response.status_code == 400, response.text
-    error = response.json()["error"]
-    return error["param"], error["message"]
 
 
 @pytest.mark.parametrize(
@@ -67,10 +57,11 @@ async def refused(**fields: Any) -> tuple[str, str]:
         ({"response_format": None, "structured_outputs": None}, None),
     ],
 )
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 async def test_a_constraint_is_understood(
-    fields: dict[str, Any], expected: ConstraintSpec | None
+    path: str, fields: dict[str, Any], expected: ConstraintSpec | None
 ) -> None:
-    found = await constraint(**fields)
+    found = await constraint(path, **fields)
     if fields.get("response_format", {}) and "schema" in fields["response_format"]:
         assert isinstance(found, JsonSchema)
         assert found.schema["type"] == "object"
@@ -143,12 +134,12 @@ async def test_white_space_options_choose_a_form_that_they_admit(
     ],
 )  # fmt: skip
 async def test_an_invalid_constraint_field_is_named(fields: dict[str, Any], param: str) -> None:
-    assert (await refused(**fields))[0] == param
+    assert error_of(await post(Bench(), CHAT, chat(**fields), 400))["param"] == param
 
 
 async def test_two_constraints_are_named_both() -> None:
-    _, message = await refused(regex="a", guided_choice=["a"])
-    assert "guided_choice and regex" in message
+    refused = await post(Bench(), CHAT, chat(regex="a", guided_choice=["a"]), 400)
+    assert "guided_choice and regex" in error_of(refused)["message"]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +155,4 @@ async def test_a_compile_error_names_the_field_of_the_constraint(
 ) -> None:
     bench = Bench()
     bench.compile_error = InvalidSchema("it is wrong")
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(**fields))
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == param
+    assert error_of(await post(bench, CHAT, chat(**fields), 400))["param"] == param

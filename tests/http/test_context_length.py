@@ -9,38 +9,47 @@ import pytest
 
 from app.core.errors import BudgetTooSmall, PromptTooLong
 from app.http.endpoint import CLIPPED
-from tests.http.harness import CHAT, chat, client_of
+from tests.http.harness import (
+    BODIES,
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    RESPONSES,
+    chat,
+    client_of,
+    error_of,
+    post,
+)
 from tests.serving.fakes import Bench, FakeEngine
 
 LONG = "x" * 200
-HI = {"role": "user", "content": "hi"}
-BODIES: dict[str, dict[str, Any]] = {
-    CHAT: chat(),
-    "/v1/completions": {"model": "demo", "prompt": [104, 105]},
-    "/v1/responses": {"model": "demo", "input": "hi"},
-    "/v1/messages": {"model": "demo", "max_tokens": 9, "messages": [HI]},
-}
-LIMITS = {CHAT: "max_completion_tokens", "/v1/responses": "max_output_tokens"}
+ASKED = {**BODIES, COMPLETIONS: {"model": "demo", "prompt": [104, 105]}}
+LIMITS = [
+    (CHAT, "max_tokens"),
+    (CHAT, "max_completion_tokens"),
+    (COMPLETIONS, "max_tokens"),
+    (RESPONSES, "max_output_tokens"),
+    (MESSAGES, "max_tokens"),
+]
 
 
-def too_long(path: str) -> dict[str, Any]:
-    message = [{"role": "user", "content": LONG}]
-    key = {"/v1/completions": "prompt", "/v1/responses": "input"}.get(path, "messages")
-    value = {"messages": message, "prompt": [120] * 200, "input": LONG}[key]
-    return {**BODIES[path], key: value}
-
-
-@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize(
+    ("path", "field", "value"),
+    [
+        (CHAT, "messages", [{"role": "user", "content": LONG}]),
+        (COMPLETIONS, "prompt", [120] * 200),
+        (RESPONSES, "input", LONG),
+        (MESSAGES, "messages", [{"role": "user", "content": LONG}]),
+    ],
+)
 @pytest.mark.parametrize("clips", [True, False])
 async def test_a_prompt_that_is_too_long_is_a_400_in_the_api_s_own_words(
-    path: str, clips: bool
+    path: str, field: str, value: Any, clips: bool
 ) -> None:
-    async with client_of(Bench(context=100, clip_max_tokens=clips)) as client:
-        answer = await client.post(path, json=too_long(path))
-    assert answer.status_code == 400
-    error = answer.json()["error"]
-    assert error["code"] == "context_length_exceeded"
-    if path == "/v1/messages":
+    bench = Bench(context=100, clip_max_tokens=clips)
+    error = error_of(await post(bench, path, {**ASKED[path], field: value}, 400))
+    assert (error["param"], error["code"]) == (field, "context_length_exceeded")
+    if path == MESSAGES:
         assert error["message"] == "prompt is too long: 200 tokens > 99 maximum"
     else:
         assert error["message"].startswith(
@@ -49,38 +58,49 @@ async def test_a_prompt_that_is_too_long_is_a_400_in_the_api_s_own_words(
         assert "prompt is too long" in error["message"]  # what langchain-openai looks for
 
 
-@pytest.mark.parametrize("path", BODIES)
-async def test_a_max_tokens_above_the_rest_is_clipped_and_told(path: str) -> None:
+@pytest.mark.parametrize(("path", "limit"), LIMITS)
+async def test_a_max_tokens_above_the_rest_is_clipped_and_told(path: str, limit: str) -> None:
     bench = Bench(context=100)
-    limit = LIMITS.get(path, "max_tokens")
     async with client_of(bench) as client:
-        answer = await client.post(path, json={**BODIES[path], limit: 32_000})
-        within = await client.post(path, json={**BODIES[path], limit: 98})
+        answer = await client.post(path, json={**ASKED[path], limit: 32_000})
+        within = await client.post(path, json={**ASKED[path], limit: 98})
     assert answer.status_code == 200, answer.text
     assert answer.headers[CLIPPED] == "98"
     assert CLIPPED not in within.headers
     assert [request.max_tokens for request in bench.engine.added] == [98, 98]
 
 
-@pytest.mark.parametrize("path", BODIES)
-async def test_without_clipping_too_large_max_tokens_are_a_400(path: str) -> None:
-    limit = LIMITS.get(path, "max_tokens")
-    async with client_of(Bench(context=100, clip_max_tokens=False)) as client:
-        answer = await client.post(path, json={**BODIES[path], limit: 99})
-    assert answer.status_code == 400
-    message = answer.json()["error"]["message"]
-    if path == "/v1/messages":
-        found = re.match(
-            r"input length and `max_tokens` exceed context limit: (\d+) \+ (\d+) > (\d+)", message
-        )
+@pytest.mark.parametrize(("path", "limit"), LIMITS)
+async def test_without_clipping_too_large_max_tokens_are_a_400(path: str, limit: str) -> None:
+    bench = Bench(context=100, clip_max_tokens=False)
+    error = error_of(await post(bench, path, {**ASKED[path], limit: 99}, 400))
+    assert (error["param"], error["code"]) == (limit, "context_length_exceeded")
+    if path == MESSAGES:
+        told = r"input length and `max_tokens` exceed context limit: (\d+) \+ (\d+) > (\d+)"
+        found = re.match(told, error["message"])
         assert found is not None
         assert found.groups() == ("2", "99", "100")
     else:
-        assert message.startswith(
+        assert error["message"].startswith(
             "This model's maximum context length is 100 tokens. However, you requested 101 tokens "
             f"(2 in the prompt, 99 in {limit})."
         )
-        assert f"lower {limit} to at most 98" in message
+        assert f"lower {limit} to at most 98" in error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "limit"), LIMITS)
+async def test_a_budget_that_no_answer_fits_in_is_a_400_that_says_what_is_needed(
+    path: str, limit: str, stream: bool
+) -> None:
+    bench = Bench()
+    bench.engine.refusal = lambda request: BudgetTooSmall(max_tokens=3, needed=9)
+    error = error_of(await post(bench, path, {**ASKED[path], limit: 3, "stream": stream}, 400))
+    assert (error["param"], error["code"]) == (limit, "budget_too_small")
+    assert error["message"] == (
+        f"{limit} is 3, but the shortest answer this constraint allows needs 9 tokens; "
+        f"raise {limit} to at least 9"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,10 +118,8 @@ async def test_the_error_says_whether_budget_or_prompt_is_the_cause(
     """The error names the budget if a larger one would suffice, otherwise the prompt."""
     engine = FakeEngine()
     engine.refusal = lambda request: BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
-    async with client_of(Bench(engine, context=100)) as client:
-        answer = await client.post(CHAT, json=chat(**asked))
-    found = answer.json()["error"]
-    assert (answer.status_code, found["code"]) == (400, error)
+    found = error_of(await post(Bench(engine, context=100), CHAT, chat(**asked), 400))
+    assert found["code"] == error
     if error == "context_length_exceeded":
         assert "122 tokens (2 in the prompt, 120 in the shortest valid answer)" in found["message"]
         assert "max_tokens" not in found["message"]

@@ -8,9 +8,19 @@ from typing import Any, cast
 import pytest
 
 from app.core.composite import Composite
-from tests.http.harness import CHAT, chat, client_of, events, sdk_of
-from tests.http.responses import PATH, asking, parsed_events
-from tests.serving.fakes import Bench, FakeEngine
+from tests.http.harness import (
+    CHAT,
+    HI,
+    RESPONSES,
+    chat,
+    error_of,
+    events,
+    post,
+    sdk_of,
+    writing,
+)
+from tests.http.responses import asking, parsed_events
+from tests.serving.fakes import Bench
 
 INPUT = 'SELECT "a"\nFROM t\\b — ü'
 CALL = json.dumps(
@@ -38,29 +48,8 @@ FLAT_QUERY = {"type": "custom", "name": "query", "format": {"type": "grammar", *
 CLOCK = {"type": "function", "function": {"name": "clock"}}
 
 
-def writing(text: str, size: int = 3) -> Bench:
-    data = text.encode()
-    pieces = [data[start : start + size] for start in range(0, len(data), size)]
-    return Bench(FakeEngine(lambda request: pieces))
-
-
-async def posted(bench: Bench, path: str, body: dict[str, Any]) -> Any:
-    async with client_of(bench) as client:
-        response = await client.post(path, json=body)
-    assert response.status_code == 200, response.text
-    return response
-
-
-async def refused(path: str, body: dict[str, Any]) -> tuple[str, str]:
-    async with client_of(Bench()) as client:
-        response = await client.post(path, json=body)
-    assert response.status_code == 400, response.text
-    error = response.json()["error"]
-    return error["param"], error["message"]
-
-
 async def test_a_call_has_an_input_beside_calls_with_arguments() -> None:
-    response = await posted(writing(BOTH), CHAT, chat(tools=[CLOCK, QUERY]))
+    response = await post(writing(BOTH), CHAT, chat(tools=[CLOCK, QUERY]))
     clock, query = response.json()["choices"][0]["message"]["tool_calls"]
     assert clock["function"] == {"name": "clock", "arguments": "{}"}
     assert query.pop("id").startswith("call_")
@@ -69,7 +58,7 @@ async def test_a_call_has_an_input_beside_calls_with_arguments() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 async def test_a_stream_gives_the_input_in_parts(size: int) -> None:
-    response = await posted(writing(BOTH, size), CHAT, chat(tools=[CLOCK, QUERY], stream=True))
+    response = await post(writing(BOTH, size=size), CHAT, chat(tools=[CLOCK, QUERY], stream=True))
     deltas = [event["choices"][0]["delta"] for event in events(response.text)[:-1]]
     parts = [part for delta in deltas for part in delta.get("tool_calls", ())]
     first, *others = [part for part in parts if part["index"] == 1]
@@ -81,7 +70,7 @@ async def test_a_stream_gives_the_input_in_parts(size: int) -> None:
 
 async def test_a_grammar_is_enforced_and_shown_in_the_prompt() -> None:
     bench = writing(CALL)
-    await posted(bench, CHAT, chat(tools=[QUERY], tool_choice="required"))
+    await post(bench, CHAT, chat(tools=[QUERY], tool_choice="required"))
     compiled = str(cast("Composite", bench.compiled[0]).root)
     assert "'x-grammar': {'syntax': 'lark'" in compiled
     shown = json.dumps(bench.tokenizer.seen[0], default=str)
@@ -105,19 +94,19 @@ async def test_a_grammar_is_enforced_and_shown_in_the_prompt() -> None:
 )
 async def test_a_custom_tool_can_be_chosen(choice: dict[str, Any]) -> None:
     bench = writing(CALL)
-    await posted(bench, CHAT, chat(tools=[CLOCK, QUERY], tool_choice=choice))
+    await post(bench, CHAT, chat(tools=[CLOCK, QUERY], tool_choice=choice))
     assert "clock" not in str(cast("Composite", bench.compiled[0]).root)
 
 
 async def test_calls_come_back_as_history() -> None:
     call = {"id": "call_1", "type": "custom", "custom": {"name": "query", "input": INPUT}}
     messages = [
-        {"role": "user", "content": "hi"},
+        HI,
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": "3 rows"},
     ]
     bench = writing("Done.")
-    response = await posted(bench, CHAT, chat(messages=messages, tools=[QUERY]))
+    response = await post(bench, CHAT, chat(messages=messages, tools=[QUERY]))
     assert response.json()["choices"][0]["message"]["content"] == "Done."
     written = bench.tokenizer.seen[0][2]["content"]
     assert json.dumps({"input": INPUT}, ensure_ascii=False) in written
@@ -128,7 +117,7 @@ async def test_without_a_grammar_any_text_is_an_input(format: dict[str, Any] | N
     custom = {"name": "query"} | ({} if format is None else {"format": format})
     bench = writing(CALL)
     body = chat(tools=[{"type": "custom", "custom": custom}])
-    response = await posted(bench, CHAT, body)
+    response = await post(bench, CHAT, body)
     (call,) = response.json()["choices"][0]["message"]["tool_calls"]
     assert call["custom"]["input"] == INPUT
     assert "x-grammar" not in str(bench.compiled[0])
@@ -136,24 +125,25 @@ async def test_without_a_grammar_any_text_is_an_input(format: dict[str, Any] | N
 
 async def test_two_tools_of_one_name_are_refused() -> None:
     other = {"type": "function", "function": {"name": "query"}}
-    param, message = await refused(CHAT, chat(tools=[other, QUERY]))
-    assert param == "tools[1].custom.name"
-    assert "two tools" in message
+    error = error_of(await post(Bench(), CHAT, chat(tools=[other, QUERY]), 400))
+    assert error["param"] == "tools[1].custom.name"
+    assert "two tools" in error["message"]
 
 
 @pytest.mark.parametrize("syntax", ["gbnf", "ebnf"])
 async def test_other_notations_are_refused(syntax: str) -> None:
     grammar = {"syntax": syntax, "definition": "x"}
     custom = {"name": "query", "format": {"type": "grammar", "grammar": grammar}}
-    param, _ = await refused(CHAT, chat(tools=[{"type": "custom", "custom": custom}]))
-    assert param == "tools[0].custom.format.grammar.syntax"
+    body = chat(tools=[{"type": "custom", "custom": custom}])
+    error = error_of(await post(Bench(), CHAT, body, 400))
+    assert error["param"] == "tools[0].custom.format.grammar.syntax"
 
 
 async def test_openai_s_package_reads_the_call() -> None:
     async with sdk_of(writing(CALL)) as sdk:
         completion = await sdk.chat.completions.create(
             model="demo",
-            messages=[{"role": "user", "content": "hi"}],
+            messages=[HI],
             tools=[cast("Any", QUERY)],
         )
     calls = completion.choices[0].message.tool_calls
@@ -163,7 +153,7 @@ async def test_openai_s_package_reads_the_call() -> None:
 
 
 async def test_responses_have_items_of_their_own() -> None:
-    response = await posted(writing(CALL), PATH, asking(tools=[FLAT_QUERY]))
+    response = await post(writing(CALL), RESPONSES, asking(tools=[FLAT_QUERY]))
     body = response.json()
     (item,) = body["output"]
     assert item.pop("id").startswith("ctc_")
@@ -179,7 +169,7 @@ async def test_responses_have_items_of_their_own() -> None:
 
 
 async def test_responses_stream_the_input() -> None:
-    response = await posted(writing(CALL, 2), PATH, asking(tools=[FLAT_QUERY], stream=True))
+    response = await post(writing(CALL, size=2), RESPONSES, asking(tools=[FLAT_QUERY], stream=True))
     told = parsed_events(response.text)
     deltas = [each for each in told if each["type"] == "response.custom_tool_call_input.delta"]
     (done,) = [each for each in told if each["type"] == "response.custom_tool_call_input.done"]
@@ -189,14 +179,14 @@ async def test_responses_stream_the_input() -> None:
 
 async def test_responses_take_calls_and_outputs_back() -> None:
     items = [
-        {"role": "user", "content": "hi"},
+        HI,
         {"type": "custom_tool_call", "call_id": "c1", "name": "query", "input": INPUT},
         {"type": "custom_tool_call_output", "call_id": "c1", "output": "3 rows"},
     ]
     bench = writing("Done.")
     choice = {"type": "custom", "name": "query"}
-    await posted(bench, PATH, asking(input=items, tools=[FLAT_QUERY], tool_choice="auto"))
+    await post(bench, RESPONSES, asking(input=items, tools=[FLAT_QUERY], tool_choice="auto"))
     assert "3 rows" in str(bench.tokenizer.seen[0])
-    await posted(writing(CALL), PATH, asking(tools=[FLAT_QUERY], tool_choice=choice))
-    param, _ = await refused(PATH, asking(input=[items[0], items[2]]))
-    assert param == "input[1].call_id"
+    await post(writing(CALL), RESPONSES, asking(tools=[FLAT_QUERY], tool_choice=choice))
+    refused = await post(Bench(), RESPONSES, asking(input=[items[0], items[2]]), 400)
+    assert error_of(refused)["param"] == "input[1].call_id"

@@ -8,32 +8,27 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
-from app.core.errors import BudgetTooSmall
 from app.serving.admission.admission import Deadline
 from app.serving.generation import Generation
-from tests.http.harness import CHAT, application, chat, client_of, events, listening
+from tests.http.harness import (
+    BODIES,
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    RESPONSES,
+    application,
+    client_of,
+    error_of,
+    events,
+    listening,
+    post,
+)
 from tests.serving.fakes import Bench, FakeEngine, until
 
-COMPLETIONS = "/v1/completions"
-RESPONSES = "/v1/responses"
-SAY: dict[str, dict[str, Any]] = {
-    CHAT: chat(),
-    COMPLETIONS: {"model": "demo", "prompt": "hi"},
-    RESPONSES: {"model": "demo", "input": "hi"},
-}
-
-each_endpoint = pytest.mark.parametrize("path", SAY)
-
-
-def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
-    assert response.status_code == status, response.text
-    error: dict[str, Any] = response.json()["error"]
-    assert set(error) == {"message", "type", "param", "code"}
-    return error
+each_endpoint = pytest.mark.parametrize("path", BODIES)
 
 
 @each_endpoint
@@ -43,10 +38,11 @@ async def test_a_deadline_before_the_first_chunk_is_504_and_not_to_be_retried(
 ) -> None:
     bench = Bench(FakeEngine(slots=0))
     async with client_of(bench) as client:
-        body = SAY[path] | {"stream": stream, "timeout": 0.01}
+        body = {**BODIES[path], "stream": stream, "timeout": 0.01}
         response = await client.post(path, json=body)
         error = error_of(response, 504)
-        assert (error["type"], error["code"]) == ("server_error", "deadline_exceeded")
+        kind = "timeout_error" if path == MESSAGES else "server_error"
+        assert (error["type"], error["code"]) == (kind, "deadline_exceeded")
         assert "within 0.01 s, its timeout" in error["message"]
         assert response.headers["x-should-retry"] == "false"
         await until(lambda: not bench.engine.has_work)
@@ -67,14 +63,14 @@ async def slowly(
 async def test_the_time_that_a_body_takes_to_come_counts(path: str) -> None:
     bench = Bench()
     async with client_of(bench) as client:
-        body = slowly(SAY[path] | {"timeout": 0.01}, lambda: asyncio.sleep(0.05))
+        body = slowly({**BODIES[path], "timeout": 0.01}, lambda: asyncio.sleep(0.05))
         error = error_of(await client.post(path, content=body), 504)
         assert "within 0.01 s, its timeout" in error["message"]
     assert bench.engine.added == []
     assert bench.admission.live == 0
 
 
-@pytest.mark.parametrize("path", [*SAY, "/v1/schemas", "/tokenize"])
+@pytest.mark.parametrize("path", [*BODIES, "/v1/schemas", "/tokenize"])
 async def test_an_incomplete_body_times_out(path: str) -> None:
     bench = Bench(request_seconds=0.2)
     async with client_of(bench) as client:
@@ -92,8 +88,7 @@ async def test_registering_a_schema_has_a_deadline() -> None:
         await asyncio.Event().wait()
 
     bench = Bench(compile=never, request_seconds=0.05)
-    async with client_of(bench) as client:
-        response = await client.post("/v1/schemas", json={"schema": {}})
+    response = await post(bench, "/v1/schemas", {"schema": {}}, 504)
     assert "schema had not been compiled" in error_of(response, 504)["message"]
     assert bench.admission.live == 0
 
@@ -103,7 +98,7 @@ async def paused(bench: Bench, path: str) -> AsyncIterator[tuple[Generation, asy
     """Yields the generation of a stream, and its request; the engine pauses after one piece."""
     bench.engine.pause_at = 1
     async with client_of(bench) as client:
-        task = asyncio.create_task(client.post(path, json=SAY[path] | {"stream": True}))
+        task = asyncio.create_task(client.post(path, json={**BODIES[path], "stream": True}))
         await until(lambda: not bench.engine.gate.is_set())
         (generation,) = set(bench.worker._inboxes.values())
         assert isinstance(generation, Generation)
@@ -145,19 +140,19 @@ async def test_a_deadline_inside_a_response_ends_it_as_failed() -> None:
 @pytest.mark.parametrize("value", [0, -1, "5", True])
 async def test_a_timeout_is_a_number_of_seconds(path: str, value: Any) -> None:
     async with client_of(Bench()) as client:
-        error = error_of(await client.post(path, json=SAY[path] | {"timeout": value}), 400)
+        error = error_of(await client.post(path, json={**BODIES[path], "timeout": value}), 400)
     assert error["param"] == "timeout"
 
 
 @each_endpoint
 async def test_a_timeout_over_the_servers_limit_is_400_with_the_limit(path: str) -> None:
     async with client_of(Bench(request_seconds=60)) as client:
-        error = error_of(await client.post(path, json=SAY[path] | {"timeout": 61}), 400)
+        error = error_of(await client.post(path, json={**BODIES[path], "timeout": 61}), 400)
         assert (error["param"], error["message"]) == (
             "timeout",
             "timeout is 61 and the limit is 60 s",
         )
-        assert (await client.post(path, json=SAY[path] | {"timeout": 60})).status_code == 200
+        assert (await client.post(path, json={**BODIES[path], "timeout": 60})).status_code == 200
 
 
 async def test_the_sdk_asks_once_when_its_time_has_passed() -> None:
@@ -179,61 +174,8 @@ async def test_too_many_tokens_that_wait_are_429_with_retry_after(path: str) -> 
     async with client_of(bench) as client:
         held = bench.held(1)
         held.claim(100, 10)
-        response = await client.post(path, json=SAY[path])
+        response = await client.post(path, json=BODIES[path])
         held.leave()
     assert error_of(response, 429)["code"] == "queue_tokens_full"
     assert 1 <= int(response.headers["retry-after"]) <= 120
     assert bench.observer.rejections == ["queue_tokens_full"]
-
-
-LONG = "x" * 60
-ROOMY: dict[str, Any] = {
-    CHAT: ("messages", {"messages": [{"role": "user", "content": LONG}]}),
-    COMPLETIONS: ("prompt", {"prompt": LONG}),
-    RESPONSES: ("input", {"input": LONG}),
-}
-
-
-@pytest.mark.parametrize("path", ROOMY)
-async def test_a_prompt_too_long_is_400_with_the_numbers(path: str) -> None:
-    param, fields = ROOMY[path]
-    async with client_of(Bench(context=50)) as client:
-        error = error_of(await client.post(path, json=SAY[path] | fields), 400)
-    assert (error["param"], error["code"]) == (param, "context_length_exceeded")
-    assert "60 tokens" in error["message"] or "61 tokens" in error["message"]  # 61 with a BOS token
-    assert "maximum context length is 50" in error["message"]
-
-
-BUDGETS = pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        (CHAT, "max_tokens"),
-        (CHAT, "max_completion_tokens"),
-        (COMPLETIONS, "max_tokens"),
-        (RESPONSES, "max_output_tokens"),
-    ],
-)
-
-
-@BUDGETS
-async def test_a_budget_that_the_context_has_no_room_for_is_400_by_its_name(
-    path: str, name: str
-) -> None:
-    async with client_of(Bench(context=50, clip_max_tokens=False)) as client:
-        error = error_of(await client.post(path, json=SAY[path] | {name: 60}), 400)
-    assert (error["param"], error["code"]) == (name, "context_length_exceeded")
-    assert f"60 in {name}" in error["message"]
-    assert f"lower {name} to at most 4" in error["message"]
-
-
-@BUDGETS
-async def test_a_budget_that_no_answer_fits_in_is_400_by_its_name(path: str, name: str) -> None:
-    bench = Bench()
-    bench.engine.refusal = lambda request: BudgetTooSmall(max_tokens=3, needed=9)
-    async with client_of(bench) as client:
-        error = error_of(await client.post(path, json=SAY[path] | {name: 3}), 400)
-    assert (error["param"], error["code"]) == (name, "budget_too_small")
-    assert error["message"] == (
-        f"{name} is 3, but the shortest answer this constraint allows needs 9 tokens; "
-        f"raise {name} to at least 9"
-    )

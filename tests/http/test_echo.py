@@ -15,10 +15,9 @@ from app.core.step import TokenLogprob
 from app.http.completions.write import ChoiceLogprobs
 from tests.engine.harness import VOCABULARY, make_engine
 from tests.fakes import ScriptedModel
-from tests.http.harness import client_of, events
+from tests.http.harness import COMPLETIONS, client_of, events, post
 from tests.serving.fakes import Bench
 
-PATH = "/v1/completions"
 MODEL = ScriptedModel(VOCABULARY, eos=-100.0)
 PROMPTS = ([115, 97, 121], [*b'say: {"name": "ab"}', VOCABULARY.special, 120])
 
@@ -31,11 +30,7 @@ def real() -> Bench:
 
 
 async def answered(bench: Bench, **fields: Any) -> dict[str, Any]:
-    async with client_of(bench) as client:
-        response = await client.post(PATH, json={"model": "demo", **fields})
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    return dict((await post(bench, COMPLETIONS, {"model": "demo", **fields})).json())
 
 
 async def test_texts_begin_with_their_prompts() -> None:
@@ -48,8 +43,7 @@ async def test_texts_begin_with_their_prompts() -> None:
 
 async def test_a_stream_s_first_chunk_has_the_prompt() -> None:
     body = {"model": "demo", "prompt": ["hi ", "ho "], "echo": True, "stream": True}
-    async with client_of(Bench()) as client:
-        response = await client.post(PATH, json=body)
+    response = await post(Bench(), COMPLETIONS, body)
     texts: dict[int, list[str]] = {}
     for chunk in events(response.text):
         for choice in chunk["choices"] if chunk != "[DONE]" else ():
@@ -90,8 +84,7 @@ async def test_every_token_of_the_prompt_has_its_log_probability(alternatives: i
 async def test_a_stream_has_the_same() -> None:
     fields = {"prompt": PROMPTS[1], "max_tokens": 3, "logprobs": 2, "echo": True, "temperature": 0}
     (whole,) = (await answered(real(), **fields))["choices"]
-    async with client_of(real()) as client:
-        response = await client.post(PATH, json={"model": "demo", "stream": True, **fields})
+    response = await post(real(), COMPLETIONS, {"model": "demo", "stream": True, **fields})
     joined: dict[str, list[Any]] = {name: [] for name in whole["logprobs"]}
     for chunk in events(response.text):
         for choice in chunk["choices"] if chunk != "[DONE]" else ():
@@ -103,8 +96,8 @@ async def test_a_stream_has_the_same() -> None:
 async def test_a_constraint_and_the_prompt_s_probabilities_exclude_each_other() -> None:
     async with client_of(Bench()) as client:
         body = {"model": "demo", "prompt": "hi", "echo": True, "regex": "a+"}
-        alone = await client.post(PATH, json=body)
-        both = await client.post(PATH, json={**body, "logprobs": 1})
+        alone = await client.post(COMPLETIONS, json=body)
+        both = await client.post(COMPLETIONS, json={**body, "logprobs": 1})
     assert alone.json()["choices"][0]["text"] == "hiHello"
     assert (both.status_code, both.json()["error"]["param"]) == (400, "echo")
 

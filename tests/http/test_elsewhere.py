@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.http.harness import CONFIG, application, client_of
+from tests.http.harness import CONFIG, application, client_of, post
 from tests.serving.fakes import Bench
 
 ANTHROPIC = {"anthropic-version": "2023-06-01"}
@@ -36,9 +36,7 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
 async def test_a_path_of_another_server_is_a_404_that_says_what_this_one_is_for(
     path: str, words: list[str]
 ) -> None:
-    async with client_of(Bench()) as client:
-        answer = await client.post(path, json={"input": "hi"})
-    assert answer.status_code == 404
+    answer = await post(Bench(), path, {"input": "hi"}, 404)
     message = answer.json()["error"]["message"]
     for word in (f"POST {path}", "generates text and JSON (POST /v1/chat/completions)", *words):
         assert word in message
@@ -65,12 +63,6 @@ async def test_ollama_s_clients_read_where_to_ask_instead(
     message = answer.json()["error"]
     assert isinstance(message, str), "Ollama's clients expect a string"
     assert here in message
-
-
-async def test_the_error_for_an_unknown_path_names_it() -> None:
-    async with client_of(Bench()) as client:
-        answer = await client.get("/v1/nothing")
-    assert answer.json()["error"]["message"] == "there is nothing at GET /v1/nothing"
 
 
 async def test_models_have_anthropic_s_form_for_its_clients() -> None:

@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 
 from app.core.errors import (
-    BudgetTooSmall,
     ConstraintTooComplex,
     InvalidSchema,
     UnsatisfiableSchema,
@@ -19,28 +17,18 @@ from app.core.errors import (
 )
 from app.core.request import ServiceTier
 from app.http.keys import ApiKeys
-from tests.http.harness import CHAT, CONFIG, chat, client_of
+from tests.http.harness import (
+    BODIES,
+    CHAT,
+    CONFIG,
+    RESPONSES,
+    chat,
+    client_of,
+    error_of,
+    post,
+    refusal,
+)
 from tests.serving.fakes import Bench, ask, until
-
-
-def refused(response: httpx.Response, status: int) -> dict[str, Any]:
-    """The error of a refusal, which has the envelope, all four keys and a request id."""
-    assert response.status_code == status, response.text
-    (error,) = response.json().values()
-    assert set(error) - {"pointer", "line", "column", "position"} == {
-        "message", "type", "param", "code"
-    }  # fmt: skip
-    assert response.headers["x-request-id"].startswith("req_")
-    return dict(error)
-
-
-async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
-    bench = Bench()
-    async with client_of(bench) as client:
-        error = refused(await client.post(CHAT, json=chat(**fields)), status)
-    assert bench.engine.added == []
-    assert [stats.status for stats in bench.observer.requests] == [status]
-    return error
 
 
 @pytest.mark.parametrize(
@@ -139,7 +127,7 @@ async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
 async def test_a_bad_field_is_400_with_its_name_and_the_reason(
     fields: dict[str, Any], param: str, reason: str
 ) -> None:
-    error = await refusal(**fields)
+    error = await refusal(CHAT, chat(**fields))
     assert error["param"] == param
     assert reason in error["message"]
     assert error["type"] == "invalid_request_error"
@@ -163,7 +151,7 @@ async def test_a_bad_field_is_400_with_its_name_and_the_reason(
 async def test_a_known_field_that_is_not_served_is_400_with_its_name(
     field: str, value: Any
 ) -> None:
-    error = await refusal(**{field: value})
+    error = await refusal(CHAT, chat(**{field: value}))
     assert error["param"] == field
     assert f"{field} is not supported" in error["message"]
 
@@ -189,32 +177,16 @@ async def test_a_bad_schema_is_400_before_anything_is_streamed(
     bench.compile_error = error
     async with client_of(bench) as client:
         body = chat(stream=stream, response_format={"type": "json_object"})
-        got = refused(await client.post(CHAT, json=body), 400)
+        got = error_of(await client.post(CHAT, json=body), 400)
     assert (got["code"], got["param"]) == (code, "response_format")
     assert message in got["message"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_budget_no_answer_fits_in_is_400_and_says_what_is_needed(stream: bool) -> None:
-    bench = Bench()
-    bench.engine.refusal = lambda request: BudgetTooSmall(max_tokens=3, needed=9)
-    async with client_of(bench) as client:
-        error = refused(await client.post(CHAT, json=chat(stream=stream, max_tokens=3)), 400)
-    assert (error["code"], error["param"]) == ("budget_too_small", "max_tokens")
-    assert "needs 9 tokens" in error["message"]
-
-
 async def test_an_unknown_model_is_404() -> None:
-    error = await refusal(404, model="gpt-4")
+    error = await refusal(CHAT, chat(model="gpt-4"), 404)
     assert (error["code"], error["param"]) == ("model_not_found", "model")
     async with client_of(Bench()) as client:
-        refused(await client.get("/v1/models/gpt-4"), 404)
-
-
-async def test_a_missing_field_is_named() -> None:
-    async with client_of(Bench()) as client:
-        error = refused(await client.post(CHAT, json={"model": "demo"}), 400)
-    assert error["message"] == "Missing required parameter: 'messages'."
+        error_of(await client.get("/v1/models/gpt-4"), 404)
 
 
 @pytest.mark.parametrize(
@@ -234,29 +206,31 @@ async def test_a_missing_field_is_named() -> None:
 )
 async def test_a_body_that_is_not_a_json_object_is_400(body: bytes, reason: str) -> None:
     async with client_of(Bench()) as client:
-        error = refused(await client.post(CHAT, content=body), 400)
+        error = error_of(await client.post(CHAT, content=body), 400)
     if reason != "Unrecognized request argument":
         assert reason in error["message"]
 
 
-async def test_a_body_over_the_limit_is_413_announced_or_not() -> None:
+@pytest.mark.parametrize("path", [*BODIES, "/v1/schemas", "/tokenize", "/detokenize"])
+async def test_a_body_over_the_limit_is_413_announced_or_not(path: str) -> None:
     async def parts() -> AsyncIterator[bytes]:
         for _ in range(30):
             yield b" " * 1000
 
     async with client_of(Bench()) as client:
-        error = refused(await client.post(CHAT, content=b" " * 20_001), 413)
+        error = error_of(await client.post(path, content=b" " * 20_001), 413)
         assert "20000 bytes" in error["message"]
-        refused(await client.post(CHAT, content=parts()), 413)
+        error_of(await client.post(path, content=parts()), 413)
 
 
 async def test_paths_and_methods_that_are_not_there_have_the_envelope() -> None:
     async with client_of(Bench()) as client:
-        assert "/v2/nothing" in refused(await client.get("/v2/nothing"), 404)["message"]
-        assert "GET" in refused(await client.get(CHAT), 405)["message"]
+        error = error_of(await client.get("/v2/nothing"), 404)
+        assert error["message"] == "there is nothing at GET /v2/nothing"
+        assert "GET" in error_of(await client.get(CHAT), 405)["message"]
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/schemas"])
+@pytest.mark.parametrize("path", [*BODIES, "/v1/schemas"])
 async def test_where_nothing_has_room_a_request_is_refused_unread(path: str) -> None:
     bench = Bench(capacity=1)
     async with client_of(bench) as client:
@@ -265,16 +239,19 @@ async def test_where_nothing_has_room_a_request_is_refused_unread(path: str) -> 
         flex = bench.admission.enter()
         flex.take(1, ServiceTier.FLEX)
         for body in (b"{", b"x" * CONFIG.max_body_bytes * 2):
-            refused(await client.post(path, content=body), 429)
+            response = await client.post(path, content=body)
+            error = error_of(response, 429)
+            assert (error["type"], error["code"]) == ("rate_limit_error", "queue_full")
+            assert 1 <= int(response.headers["retry-after"]) <= 120
         assert (await client.post("/tokenize", json={"model": "demo", "prompt": "hi"})).is_success
         flex.leave()
-        refused(await client.post(path, content=b"{"), 429)
+        error_of(await client.post(path, content=b"{"), 429)
         held.close()
         assert (await client.post(path, content=b"{")).status_code == 400
     assert bench.observer.rejections == ["queue_full"] * 3
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_flex_has_room_where_the_default_tier_has_none(path: str) -> None:
     bench = Bench(capacity=1)
     bench.held(1, "127.0.0.1")
@@ -283,7 +260,7 @@ async def test_flex_has_room_where_the_default_tier_has_none(path: str) -> None:
         said = {"model": "demo", "input": "hi", "max_output_tokens": 16, "store": False}
     async with client_of(bench) as client:
         for tier in ("default", "auto", None):
-            refused(await client.post(path, json=said | {"service_tier": tier}), 429)
+            error_of(await client.post(path, json=said | {"service_tier": tier}), 429)
         answer = await client.post(path, json=said | {"service_tier": "flex"})
         assert (answer.status_code, answer.json()["service_tier"]) == (200, "flex")
     assert bench.observer.rejections == ["queue_full"] * 3
@@ -293,9 +270,9 @@ async def test_a_full_queue_is_only_reported_to_a_client_with_a_valid_key() -> N
     bench = Bench(capacity=1)
     bench.held(1, "key 1")
     async with client_of(bench, replace(CONFIG, api_keys=ApiKeys(["first"]))) as client:
-        refused(await client.post(CHAT, json=chat()), 401)
+        error_of(await client.post(CHAT, json=chat()), 401)
         response = await client.post(CHAT, json=chat(), headers={"authorization": "Bearer first"})
-        refused(response, 429)
+        error_of(response, 429)
         assert response.headers["x-request-id"].startswith("req_")
 
 
@@ -305,21 +282,9 @@ async def test_a_page_may_read_that_there_is_no_room() -> None:
     origin = "https://page.example"
     async with client_of(bench, replace(CONFIG, cors_origins=(origin,))) as client:
         response = await client.post(CHAT, json=chat(), headers={"origin": origin})
-    refused(response, 429)
+    error_of(response, 429)
     assert response.headers["access-control-allow-origin"] == origin
     assert "retry-after" in response.headers["access-control-expose-headers"]
-
-
-async def test_a_full_queue_is_429_with_retry_after() -> None:
-    bench = Bench(capacity=1)
-    async with client_of(bench) as client:
-        bench.engine.gate.clear()
-        held = await bench.open(ask())
-        response = await client.post(CHAT, json=chat())
-        error = refused(response, 429)
-        assert 1 <= int(response.headers["retry-after"]) <= 120
-        assert (error["type"], error["code"]) == ("rate_limit_error", "queue_full")
-        held.close()
 
 
 async def test_a_draining_server_is_503_with_retry_after_and_not_ready() -> None:
@@ -328,7 +293,7 @@ async def test_a_draining_server_is_503_with_retry_after_and_not_ready() -> None
         assert (await client.get("/ready")).status_code == 200
         bench.admission.drain()
         response = await client.post(CHAT, json=chat())
-        assert refused(response, 503)["code"] == "draining"
+        assert error_of(response, 503)["code"] == "draining"
         assert int(response.headers["retry-after"]) >= 1
         assert (await client.get("/ready")).status_code == 503
         assert (await client.get("/health")).status_code == 200
@@ -346,7 +311,7 @@ async def test_an_answer_that_the_end_of_a_drain_cuts_off_is_503_of_its_own_code
         bench.admission.drain()
         bench.worker.cut_off()
         response = await asked
-        assert refused(response, 503)["code"] == "shut_down"
+        assert error_of(response, 503)["code"] == "shut_down"
         assert response.headers["retry-after"] == "5"
         assert (await client.get("/health")).status_code == 200
     (stats,) = bench.observer.requests
@@ -359,14 +324,14 @@ async def test_a_dead_engine_is_503_not_ready_and_not_healthy() -> None:
     async with client_of(bench) as client:
         bench.engine.crash = RuntimeError("boom")
         response = await client.post(CHAT, json=chat())
-        error = refused(response, 503)
+        error = error_of(response, 503)
         assert error["code"] == "engine_died"
         assert response.headers["retry-after"] == "5"
         assert "boom" not in error["message"]
         await until(lambda: not bench.worker.alive)
         assert (await client.get("/ready")).status_code == 503
         assert (await client.get("/health")).status_code == 503
-        refused(await client.post(CHAT, json=chat(stream=True)), 503)
+        error_of(await client.post(CHAT, json=chat(stream=True)), 503)
 
 
 async def test_a_body_of_very_many_arrays_is_refused_before_it_is_parsed() -> None:
@@ -374,7 +339,7 @@ async def test_a_body_of_very_many_arrays_is_refused_before_it_is_parsed() -> No
     body = b'{"model": "demo", "x": [' + many * 150_000 + b"[]]}"
     bench = Bench()
     async with client_of(bench, replace(CONFIG, max_body_bytes=10**6)) as client:
-        error = refused(await client.post(CHAT, content=body), 400)
+        error = error_of(await client.post(CHAT, content=body), 400)
     assert "more arrays and objects than the limit of 100000" in error["message"]
 
 
@@ -389,7 +354,7 @@ async def test_brackets_in_text_are_no_arrays() -> None:
 async def test_json_that_is_text_in_the_body_has_the_same_limit() -> None:
     text = '{"x": [' + "[]," * 150_000 + "[]]}"
     async with client_of(Bench(), replace(CONFIG, max_body_bytes=10**6)) as client:
-        error = refused(await client.post(CHAT, json=chat(guided_json=text)), 400)
+        error = error_of(await client.post(CHAT, json=chat(guided_json=text)), 400)
     assert error["param"] == "guided_json"
     assert "more arrays and objects than the limit of 100000" in error["message"]
 
@@ -398,7 +363,7 @@ async def test_a_body_of_very_many_members_is_refused_before_it_is_parsed() -> N
     bench = Bench()
     async with client_of(bench, replace(CONFIG, max_body_bytes=10**7)) as client:
         schema = {"properties": dict.fromkeys(map(str, range(200_001)), True)}
-        error = refused(await client.post(CHAT, json=chat(guided_json=schema)), 400)
+        error = error_of(await client.post(CHAT, json=chat(guided_json=schema)), 400)
     assert "more members of objects than the limit of 200000" in error["message"]
 
 
@@ -406,7 +371,7 @@ async def test_a_compressed_body_is_refused_by_its_coding() -> None:
     bench = Bench()
     body, headers = gzip.compress(json.dumps(chat()).encode()), {"content-encoding": "gzip"}
     async with client_of(bench) as client:
-        error = refused(await client.post(CHAT, content=body, headers=headers), 400)
+        error = error_of(await client.post(CHAT, content=body, headers=headers), 400)
     assert "content-encoding 'gzip'" in error["message"]
 
 
@@ -414,7 +379,7 @@ async def test_text_without_an_end_is_refused_in_linear_time() -> None:
     body = b'{"model": "demo", "x": ' + b"[" * 100_001 + b'"' + rb"\"" * 400_000
     bench = Bench()
     async with client_of(bench, replace(CONFIG, max_body_bytes=10**6)) as client:
-        error = refused(await client.post(CHAT, content=body), 400)
+        error = error_of(await client.post(CHAT, content=body), 400)
     assert "more arrays and objects than the limit of 100000" in error["message"]
 
 
@@ -428,7 +393,7 @@ async def test_text_without_an_end_is_refused_in_linear_time() -> None:
 async def test_one_of_many_mistakes_is_reported(fields: dict[str, Any], param: str | None) -> None:
     bench = Bench()
     async with client_of(bench, replace(CONFIG, max_body_bytes=10**7)) as client:
-        error = refused(await client.post(CHAT, json=chat(**fields)), 400)
+        error = error_of(await client.post(CHAT, json=chat(**fields)), 400)
     assert error["param"] == param
     assert len(error["message"]) < 200
 
@@ -440,9 +405,7 @@ async def test_extra_fields_of_messages_are_ignored_as_by_openai() -> None:
         {"role": "user", "content": [cached]},
         {"role": "assistant", "content": "b", "provider_specific_fields": {"refusal": None}},
     ]
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(messages=messages))
-    assert response.status_code == 200, response.text
+    await post(bench, CHAT, chat(messages=messages))
     assert bench.tokenizer.seen == [
         [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     ]
@@ -452,7 +415,7 @@ async def test_a_web_page_cannot_send_requests_without_a_preflight() -> None:
     async with client_of(Bench()) as client:
         form = {"origin": "https://page.example", "content-type": "text/plain"}
         content = json.dumps(chat())
-        error = refused(await client.post(CHAT, content=content, headers=form), 400)
+        error = error_of(await client.post(CHAT, content=content, headers=form), 400)
         assert "application/json" in error["message"]
         told = {**form, "content-type": "application/json; charset=utf-8"}
         assert (await client.post(CHAT, content=content, headers=told)).status_code == 200

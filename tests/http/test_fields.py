@@ -9,9 +9,18 @@ from typing import Any, cast
 import pytest
 
 from tests.answer.test_fields import values
-from tests.http.harness import CHAT, client_of, sdk_of
-from tests.http.responses import CALL, CITY, PARIS, WITH_TOOLS, events_of, writing
-from tests.http.test_ignored import BODIES, COMPLETIONS, MESSAGES, RESPONSES
+from tests.http.harness import (
+    BODIES,
+    CHAT,
+    COMPLETIONS,
+    HI,
+    MESSAGES,
+    client_of,
+    post,
+    sdk_of,
+    writing,
+)
+from tests.http.responses import CALL, CITY, PARIS, WITH_TOOLS, events_of
 from tests.serving.fakes import Bench
 
 ANSWER = '{\n  "items": [\n    {"a": 1.25, "b": "x\\ny"},\n    null\n  ],\n  "n": 12\n}'
@@ -26,9 +35,7 @@ TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 
 
 async def streamed(bench: Bench, path: str, **fields: Any) -> list[Any]:
-    async with client_of(bench) as client:
-        answer = await client.post(path, json={**BODIES[path], **FIELDS, **fields})
-    assert answer.status_code == 200, answer.text
+    answer = await post(bench, path, {**BODIES[path], **FIELDS, **fields})
     data = [line for line in answer.text.splitlines() if line.startswith("data: {")]
     return [json.loads(line.removeprefix("data: ")) for line in data]
 
@@ -106,7 +113,7 @@ async def test_messages_tell_them_with_deltas_of_no_text() -> None:
     assert kinds == {"input_json_delta"}
 
 
-@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("path", BODIES)
 async def test_free_text_has_no_values_to_tell(path: str) -> None:
     async with client_of(Bench()) as client:
         answer = await client.post(path, json={**BODIES[path], **FIELDS})
@@ -122,7 +129,7 @@ async def test_openais_client_hands_them_on() -> None:
         found: list[Any] = []
         stream = await client.chat.completions.create(
             model="demo",
-            messages=[{"role": "user", "content": "hi"}],
+            messages=[HI],
             stream=True,
             response_format=cast(Any, JSON),
             extra_body=extra,
@@ -133,7 +140,7 @@ async def test_openais_client_hands_them_on() -> None:
         found = []
         async with client.chat.completions.stream(
             model="demo",
-            messages=[{"role": "user", "content": "hi"}],
+            messages=[HI],
             response_format=cast(Any, JSON),
             extra_body=extra,
         ) as helper:

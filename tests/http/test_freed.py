@@ -22,8 +22,7 @@ from app.answer.formats.reasoning import ReasoningFormat
 from app.core.errors import BudgetTooSmall
 from app.serving.admission import Ticket
 from app.serving.generation import Generation
-from tests.http.harness import CHAT, application, chat, client_of, listening
-from tests.http.test_context_length import BODIES
+from tests.http.harness import BODIES, CHAT, application, chat, client_of, listening
 from tests.serving.fakes import Bench, FakeEngine, until
 
 

@@ -14,12 +14,11 @@ from app.answer.prompt import template_input
 from app.core.specs import JsonSchema
 from app.http.messages.parse import CountTokensRequest, read_conversation
 from app.http.requests.wire import HEADER, Ignored
-from tests.http.harness import CHAT, CONFIG, chat, client_of
-from tests.http.responses import CITY, PATH, REASONER, WITH_TOOLS, asking, writing
+from tests.http.harness import CHAT, CONFIG, HI, RESPONSES, chat, client_of, post, writing
+from tests.http.responses import CITY, REASONER, WITH_TOOLS, asking
 from tests.serving.fakes import Bench
 
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
-HI = {"role": "user", "content": "hi"}
 KEEP_ALL = {"type": "clear_thinking_20251015", "keep": "all"}
 THINK = ReasoningFormat("<think>", "</think>")
 
@@ -113,9 +112,7 @@ async def test_blocks_of_tools_that_another_server_ran_are_left_out_by_name() ->
     bench = writing("ok", WITH_TOOLS)
     said = [HI, {"role": "assistant", "content": blocks}, HI]
     body = {"model": "demo", "max_tokens": 9, "messages": said}
-    async with client_of(bench) as client:
-        answer = await client.post(MESSAGES, json=body)
-    assert answer.status_code == 200, answer.text
+    answer = await post(bench, MESSAGES, body)
     assert answer.headers[HEADER] == (
         "messages[].content[].type=server_tool_use, "
         "messages[].content[].type=web_search_tool_result"
@@ -133,7 +130,7 @@ async def test_a_text_block_has_nothing_that_is_empty() -> None:
     assert "citations" not in events
 
 
-@pytest.mark.parametrize("path", [CHAT, PATH])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -161,14 +158,12 @@ async def test_every_variable_that_the_template_reads_reaches_it() -> None:
     format = ChatFormat(PLAIN, variables=frozenset({"builtin_tools", "custom", "messages"}))
     bench = Bench(chat_format=format)
     options = {"builtin_tools": ["a", "b"], "custom": {"deep": [1, None]}}
-    async with client_of(bench) as client:
-        answer = await client.post(CHAT, json=chat(chat_template_kwargs=options))
-    assert answer.status_code == 200, answer.text
+    answer = await post(bench, CHAT, chat(chat_template_kwargs=options))
     assert bench.tokenizer.options == [options]
     assert HEADER not in answer.headers
 
 
-@pytest.mark.parametrize("path", [CHAT, PATH])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_the_thinking_switch_of_other_servers_is_accepted(path: str) -> None:
     bench = writing("ok", REASONER)
     off: dict[str, Any] = {"thinking": {"type": "disabled"}}
@@ -192,9 +187,7 @@ async def test_a_schema_beside_the_type_is_one(path: str) -> None:
         "/v1/schemas": {"response_format": FLAT},
     }
     bench = Bench()
-    async with client_of(bench) as client:
-        answer = await client.post(path, json=bodies[path])
-    assert answer.status_code == 200, answer.text
+    await post(bench, path, bodies[path])
     assert bench.compiled == [JsonSchema(CITY, close_objects=True)]
 
 
@@ -222,9 +215,7 @@ async def test_two_schemas_are_one_too_many() -> None:
     ids=str,
 )
 async def test_an_empty_constraint_is_a_400_in_every_form(fields: dict[str, Any]) -> None:
-    async with client_of(Bench()) as client:
-        answer = await client.post(CHAT, json=chat(**fields))
-    assert answer.status_code == 400
+    answer = await post(Bench(), CHAT, chat(**fields), 400)
     assert "it is empty; write a constraint" in answer.json()["error"]["message"]
 
 
@@ -240,9 +231,9 @@ async def test_a_byte_order_mark_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "takes"),
     [
-        (PATH, {"input": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]},
+        (RESPONSES, {"input": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]},
          "use input_text"),
-        (PATH, {"input": [{"role": "user", "content": [{"type": "input_image",
+        (RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_image",
                                                         "image_url": "data:,x"}]}]},
          "use input_text"),
         (CHAT, {"messages": [{"role": "user", "content": [{"type": "input_text", "text": "x"}]}]},
@@ -252,9 +243,7 @@ async def test_a_byte_order_mark_is_passed_over() -> None:
 async def test_a_part_of_another_api_is_told_what_this_one_calls_it(
     path: str, body: dict[str, Any], takes: str
 ) -> None:
-    async with client_of(Bench()) as client:
-        answer = await client.post(path, json={"model": "demo", **body})
-    assert answer.status_code == 400
+    answer = await post(Bench(), path, {"model": "demo", **body}, 400)
     assert takes in answer.json()["error"]["message"]
 
 

@@ -17,26 +17,30 @@ from app.http.messages.parse import MessagesRequest
 from app.http.requests.unsupported import UNSUPPORTED
 from app.http.requests.wire import HEADER, Body, Ignored, _declared
 from app.http.responses.parse import ResponsesRequest
-from tests.http.harness import CHAT, CONFIG, application, client_of
+from tests.http import harness
+from tests.http.harness import (
+    CHAT,
+    COMPLETIONS,
+    CONFIG,
+    HI,
+    MESSAGES,
+    RESPONSES,
+    application,
+    client_of,
+    post,
+)
 from tests.serving.fakes import Bench
 
-COMPLETIONS, RESPONSES = "/v1/completions", "/v1/responses"
-MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
-SCHEMAS = "/v1/schemas"
+COUNT, SCHEMAS = "/v1/messages/count_tokens", "/v1/schemas"
 
-HI = {"role": "user", "content": "hi"}
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}
 BODIES: Mapping[str, Mapping[str, Any]] = {
-    CHAT: {"model": "demo", "messages": [HI]},
-    COMPLETIONS: {"model": "demo", "prompt": "hi"},
-    RESPONSES: {"model": "demo", "input": "hi"},
-    MESSAGES: {"model": "demo", "messages": [HI], "max_tokens": 9},
+    **harness.BODIES,
     COUNT: {"model": "demo", "messages": [HI]},
     SCHEMAS: {"schema": {"type": "boolean"}},
     "/tokenize": {"prompt": "hi"},
     "/detokenize": {"tokens": [104]},
 }
-GENERATING = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
 WIRES: tuple[type[Body], ...] = (
     ChatCompletionRequest,
     CompletionRequest,
@@ -110,7 +114,7 @@ LEFT_OUT = [
      "response_format.json_schema.colour"),
     ("/tokenize", {"temperature": 1}, "temperature"),
     ("/detokenize", {"colour": 1}, "colour"),
-    *[(path, {name: value}, name) for path in GENERATING for name, value in EVERYWHERE],
+    *[(path, {name: value}, name) for path in harness.BODIES for name, value in EVERYWHERE],
 ]  # fmt: skip
 NOTES = [
     (CHAT, {"messages": [{**HI, "content": [{"type": "text", "text": "hi", "cache_control": {}}]}]},
@@ -138,9 +142,7 @@ async def test_a_field_without_effect_is_ignored_and_named_or_refused_if_configu
     assert answer.status_code == 200, answer.text
     assert answer.headers[HEADER] == name
     assert HEADER not in plain.headers
-    async with client_of(Bench(), STRICT) as client:
-        refusal = await client.post(path, json=body)
-    assert refusal.status_code == 400
+    refusal = await post(Bench(), path, body, 400, STRICT)
     assert HEADER not in refusal.headers
 
 
@@ -149,13 +151,11 @@ async def test_notes_of_clients_in_messages_are_named_and_never_refused(
     path: str, fields: Mapping[str, Any], name: str
 ) -> None:
     for config in (CONFIG, STRICT):
-        async with client_of(Bench(), config) as client:
-            answer = await client.post(path, json=body_of(path, fields))
-        assert answer.status_code == 200, answer.text
+        answer = await post(Bench(), path, body_of(path, fields), config=config)
         assert answer.headers[HEADER] == name
 
 
-@pytest.mark.parametrize("path", GENERATING)
+@pytest.mark.parametrize("path", harness.BODIES)
 async def test_every_api_treats_a_field_alike(path: str) -> None:
     async with client_of(Bench(), STRICT) as client:
         for name, value in SILENT:
@@ -183,15 +183,14 @@ def test_no_field_is_both_acted_on_and_not() -> None:
 
 
 async def test_a_stream_names_them_too() -> None:
-    async with client_of(Bench()) as client:
-        answer = await client.post(CHAT, json=body_of(CHAT, {"stream": True, "colour": 1, "a": 2}))
+    body = body_of(CHAT, {"stream": True, "colour": 1, "a": 2})
+    answer = await post(Bench(), CHAT, body)
     assert answer.headers[HEADER] == "colour, a"
     assert answer.text.endswith("data: [DONE]\n\n")
 
 
 async def test_names_cannot_write_headers_of_their_own() -> None:
-    async with client_of(Bench()) as client:
-        answer = await client.post(CHAT, json=body_of(CHAT, {"a\r\nb: c, d": 1, "ä": 1}))
+    answer = await post(Bench(), CHAT, body_of(CHAT, {"a\r\nb: c, d": 1, "ä": 1}))
     assert answer.headers[HEADER] == "a%0D%0Ab:%20c%2C%20d, %C3%A4"
 
 
@@ -206,13 +205,10 @@ async def test_names_cannot_write_headers_of_their_own() -> None:
 )
 async def test_a_header_has_a_bound(fields: Mapping[str, Any]) -> None:
     config = replace(CONFIG, max_body_bytes=10**7)
-    async with client_of(Bench(), config) as client:
-        answer = await client.post(CHAT, json=body_of(CHAT, fields))
-    assert answer.status_code == 200
+    answer = await post(Bench(), CHAT, body_of(CHAT, fields), config=config)
     assert 60 < len(answer.headers[HEADER]) < 1200 or "0, 1, 2" in answer.headers[HEADER]
-    async with client_of(Bench(), replace(config, unknown_fields="refuse")) as client:
-        refusal = await client.post(CHAT, json=body_of(CHAT, fields))
-    assert refusal.status_code == 400
+    strict = replace(config, unknown_fields="refuse")
+    refusal = await post(Bench(), CHAT, body_of(CHAT, fields), 400, strict)
     assert len(refusal.text) < 10_000
 
 

@@ -16,11 +16,9 @@ from openai.types.responses.response_item_list import ResponseItemList
 from app.http.keys import ApiKeys
 from app.http.requests.wire import HEADER
 from app.serving.kept_responses import KeptResponse, MemoryResponses
-from tests.http.harness import CONFIG, application, client_of, listening
-from tests.http.responses import CALL, PATH, REASONER, WEATHER, WITH_TOOLS, asking, writing
+from tests.http.harness import CONFIG, HI, RESPONSES, application, client_of, listening, writing
+from tests.http.responses import CALL, REASONER, WEATHER, WITH_TOOLS, asking
 from tests.serving.fakes import Bench
-
-HI = {"role": "user", "content": "hi"}
 
 
 class Clock:
@@ -41,7 +39,7 @@ async def keeping(bench: Bench, **config: Any) -> AsyncIterator[httpx.AsyncClien
 
 
 async def made(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
-    answer = await client.post(PATH, json=asking(**fields))
+    answer = await client.post(RESPONSES, json=asking(**fields))
     assert answer.status_code == 200, answer.text
     response: dict[str, Any] = answer.json()
     return response
@@ -76,10 +74,10 @@ async def test_a_call_and_its_result_need_not_be_sent_again() -> None:
 async def test_a_stream_is_kept_before_its_end_is_told() -> None:
     bench = writing("<think>\nHm.\n</think>\n\nHello", REASONER)
     async with keeping(bench) as client:
-        async with client.stream("POST", PATH, json=asking(stream=True)) as stream:
+        async with client.stream("POST", RESPONSES, json=asking(stream=True)) as stream:
             text = "".join([part async for part in stream.aiter_text()])
         name = text.partition('"id":"')[2].partition('"')[0]
-        kept = (await client.get(f"{PATH}/{name}")).json()
+        kept = (await client.get(f"{RESPONSES}/{name}")).json()
         await made(client, input="and?", previous_response_id=name)
     Response.model_validate(kept, strict=True)
     assert (kept["status"], kept["output"][-1]["content"][0]["text"]) == ("completed", "Hello")
@@ -102,7 +100,7 @@ async def test_an_error_names_an_item_as_the_request_numbers_it(
         first = await made(client)
         known = {"type": "item_reference", "id": first["output"][0]["id"]}
         asked = asking(input=[known, item], previous_response_id=first["id"])
-        answer = await client.post(PATH, json=asked)
+        answer = await client.post(RESPONSES, json=asked)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, param), answer.text
     assert message in error["message"]
@@ -113,17 +111,17 @@ async def test_an_item_reference_is_the_item() -> None:
     async with keeping(bench) as client:
         first = await made(client, tools=[WEATHER])
         (call,) = first["output"]
-        items = (await client.get(f"{PATH}/{first['id']}/input_items")).json()["data"]
+        items = (await client.get(f"{RESPONSES}/{first['id']}/input_items")).json()["data"]
         output = {"type": "function_call_output", "call_id": call["call_id"], "output": "Rain"}
         references = [{"id": items[0]["id"]}, {"type": "item_reference", "id": call["id"]}]
         await made(client, input=[*references, output])
         twice = await made(client, input=[references[1], output], previous_response_id=first["id"])
-        listed = (await client.get(f"{PATH}/{twice['id']}/input_items")).json()["data"]
+        listed = (await client.get(f"{RESPONSES}/{twice['id']}/input_items")).json()["data"]
         unknown = await client.post(
-            PATH, json=asking(input=[{"type": "item_reference", "id": "x"}])
+            RESPONSES, json=asking(input=[{"type": "item_reference", "id": "x"}])
         )
         wrong = {"type": "item_reference", "id": call["id"].replace("_0", "_7")}
-        other = await client.post(PATH, json=asking(input=[HI, wrong]))
+        other = await client.post(RESPONSES, json=asking(input=[HI, wrong]))
     for seen in bench.tokenizer.seen[1:3]:  # items of the conversation are not repeated
         assert [each["role"] for each in seen] == ["user", "assistant", "tool"]
     assert [each["type"] for each in listed[::-1]] == [
@@ -136,8 +134,8 @@ async def test_an_item_reference_is_the_item() -> None:
 async def test_store_false_keeps_nothing() -> None:
     async with keeping(Bench()) as client:
         response = await made(client, store=False)
-        got = await client.get(f"{PATH}/{response['id']}")
-        on = await client.post(PATH, json=asking(previous_response_id=response["id"]))
+        got = await client.get(f"{RESPONSES}/{response['id']}")
+        on = await client.post(RESPONSES, json=asking(previous_response_id=response["id"]))
     assert response["store"] is False
     assert got.status_code == 404
     assert (on.status_code, on.json()["error"]["code"]) == (400, "previous_response_not_found")
@@ -149,7 +147,7 @@ async def test_a_response_can_be_fetched_listed_and_deleted() -> None:
     said = [HI, {"role": "assistant", "content": "Hm."}, {**HI, "content": "and?"}]
     async with keeping(bench) as client:
         response = await made(client, input=said)
-        place = f"{PATH}/{response['id']}"
+        place = f"{RESPONSES}/{response['id']}"
         assert (await client.get(place)).json() == response
         listed = (await client.get(f"{place}/input_items", params={"order": "asc"})).json()
         newest = (await client.get(f"{place}/input_items", params={"limit": 1})).json()
@@ -188,21 +186,23 @@ async def test_keys_see_their_own_responses_alone() -> None:
     config = {"api_keys": ApiKeys(["one", "two"])}
     one, two = ({"authorization": f"Bearer {key}"} for key in ("one", "two"))
     async with keeping(Bench(), **config) as client:
-        response = (await client.post(PATH, json=asking(), headers=one)).json()
-        place = f"{PATH}/{response['id']}"
+        response = (await client.post(RESPONSES, json=asking(), headers=one)).json()
+        place = f"{RESPONSES}/{response['id']}"
         own = await client.get(place, headers=one)
         others = await client.get(place, headers=two)
-        on = await client.post(PATH, json=asking(previous_response_id=response["id"]), headers=two)
+        on = await client.post(
+            RESPONSES, json=asking(previous_response_id=response["id"]), headers=two
+        )
         deleted = await client.delete(place, headers=two)
     assert [each.status_code for each in (own, others, on, deleted)] == [200, 404, 400, 404]
 
 
 async def test_a_server_that_keeps_none_says_so() -> None:
     async with client_of(Bench()) as client:
-        stored = await client.post(PATH, json=asking(store=True))
-        on = await client.post(PATH, json=asking(previous_response_id="resp_1"))
+        stored = await client.post(RESPONSES, json=asking(store=True))
+        on = await client.post(RESPONSES, json=asking(previous_response_id="resp_1"))
         reference = {"type": "item_reference", "id": "msg_1_0"}
-        refers = await client.post(PATH, json=asking(input=[reference]))
+        refers = await client.post(RESPONSES, json=asking(input=[reference]))
     assert stored.json()["store"] is False
     assert stored.headers[HEADER] == "store"
     assert "stores no responses" in on.json()["error"]["message"]
@@ -214,9 +214,9 @@ async def test_the_tokens_of_a_request_are_counted_with_all_that_it_goes_on_from
     async with keeping(bench) as client:
         first = await made(client)
         asked = {"input": "and?", "previous_response_id": first["id"], "model": "demo"}
-        counted = await client.post(f"{PATH}/input_tokens", json=asked)
+        counted = await client.post(f"{RESPONSES}/input_tokens", json=asked)
         second = await made(client, **asked)
-        missing = await client.post(f"{PATH}/input_tokens", json={"model": "demo"})
+        missing = await client.post(f"{RESPONSES}/input_tokens", json={"model": "demo"})
     assert counted.json() == {
         "object": "response.input_tokens",
         "input_tokens": second["usage"]["input_tokens"],
@@ -253,9 +253,9 @@ async def test_a_conversation_is_bounded_as_a_body_is() -> None:
     async with keeping(bench, max_body_bytes=6000, max_messages=8) as client:
         first = await made(client, input="x" * 3000)
         second = await made(client, input="y" * 2900, previous_response_id=first["id"])
-        third = await client.post(PATH, json=asking(previous_response_id=second["id"]))
+        third = await client.post(RESPONSES, json=asking(previous_response_id=second["id"]))
         items = await made(client, input=[HI] * 8)
-        more = await client.post(PATH, json=asking(previous_response_id=items["id"]))
+        more = await client.post(RESPONSES, json=asking(previous_response_id=items["id"]))
     assert (third.status_code, third.json()["error"]["code"]) == (413, "body_too_large")
     assert "there are 10 items and the limit is 8" in more.json()["error"]["message"]
 

@@ -12,8 +12,8 @@ from app.answer.tools import MOST_CALLS
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonSchema
 from app.http.keys import ApiKeys
-from tests.http.harness import CONFIG, client_of
-from tests.http.responses import PARIS, REASONER, WITH_TOOLS, writing
+from tests.http.harness import CONFIG, HI, client_of, post, writing
+from tests.http.responses import PARIS, REASONER, WITH_TOOLS
 from tests.http.test_openapi import fits
 from tests.serving.fakes import Bench, FakeEngine
 
@@ -27,7 +27,6 @@ CITY = {
 }
 WEATHER = {"name": "weather", "input_schema": CITY, "strict": True}
 CALL = f'<tool_call>\n{{"name": "weather", "arguments": {PARIS}}}\n</tool_call>'
-HI = {"role": "user", "content": "hi"}
 
 
 def asking(**fields: Any) -> dict[str, Any]:
@@ -37,9 +36,7 @@ def asking(**fields: Any) -> dict[str, Any]:
 async def message_of(bench: Bench, **fields: Any) -> dict[str, Any]:
     """The message; it and the request are valid by ``/openapi.json``."""
     body = asking(**fields)
-    async with client_of(bench) as client:
-        answer = await client.post(PATH, json=body)
-    assert answer.status_code == 200, answer.text
+    answer = await post(bench, PATH, body)
     message: dict[str, Any] = answer.json()
     assert fits(body, PATH)
     assert fits(message, PATH, status=200)
@@ -47,9 +44,7 @@ async def message_of(bench: Bench, **fields: Any) -> dict[str, Any]:
 
 
 async def events_of(bench: Bench, **fields: Any) -> list[dict[str, Any]]:
-    async with client_of(bench) as client:
-        answer = await client.post(PATH, json=asking(stream=True, **fields))
-    assert answer.status_code == 200, answer.text
+    answer = await post(bench, PATH, asking(stream=True, **fields))
     assert answer.headers["content-type"].startswith("text/event-stream")
     found = []
     for event in answer.text[:-2].split("\n\n"):
@@ -61,9 +56,7 @@ async def events_of(bench: Bench, **fields: Any) -> list[dict[str, Any]]:
 
 
 async def refusal_of(bench: Bench, **fields: Any) -> tuple[str | None, str]:
-    async with client_of(bench) as client:
-        answer = await client.post(PATH, json=asking(**fields))
-    assert answer.status_code == 400, answer.text
+    answer = await post(bench, PATH, asking(**fields), 400)
     assert answer.json()["type"] == "error"
     error = answer.json()["error"]
     assert error["type"] == "invalid_request_error"

@@ -80,13 +80,6 @@ async def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, all
     assert (response.status_code, response.headers["allow"]) == (405, allowed)
 
 
-async def test_an_unknown_path_gets_an_error_in_the_envelope() -> None:
-    async with client_of(Bench()) as client:
-        response = await client.get("/v1/nothing")
-    assert response.status_code == 404
-    assert response.json()["error"]["message"] == "there is nothing at GET /v1/nothing"
-
-
 async def test_an_unplanned_error_is_a_500_with_an_id_and_cors_and_without_its_text() -> None:
     bench = Bench()
     app = application(bench, replace(CONFIG, cors_origins=("*",)))

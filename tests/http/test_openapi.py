@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from app.http.keys import ApiKeys
-from tests.http.harness import CHAT, CONFIG, application, chat, client_of
+from tests.http.harness import CHAT, CONFIG, application, chat, client_of, post
 from tests.serving.fakes import Bench
 
 DOCUMENT = application(Bench()).openapi()
@@ -131,8 +131,6 @@ async def test_a_body_that_fits_is_taken_and_one_that_does_not_is_refused(
 )
 async def test_answers_of_every_endpoint_have_the_shape_that_is_told(path: str, body: Any) -> None:
     assert fits(body, path)
-    async with client_of(Bench()) as client:
-        response = await client.post(path, json=body)
-    assert response.status_code == 200, response.text
+    response = await post(Bench(), path, body)
     assert fits(response.json(), path, status=200), response.text
     assert not fits({**response.json(), "surplus": 1}, path, status=200) or "responses" in path

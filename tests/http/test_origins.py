@@ -7,9 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.http.harness import CHAT, client_of, sdk_of
-from tests.http.responses import CALL, CITY, WITH_TOOLS, events_of, writing
-from tests.http.test_ignored import BODIES, COMPLETIONS, MESSAGES, RESPONSES
+from tests.http.harness import (
+    BODIES,
+    CHAT,
+    COMPLETIONS,
+    HI,
+    MESSAGES,
+    RESPONSES,
+    client_of,
+    post,
+    sdk_of,
+    writing,
+)
+from tests.http.responses import CALL, CITY, WITH_TOOLS, events_of
 from tests.serving.fakes import Bench
 
 ANSWER = '{"name": "Zoë", "note": "café au lait"}'
@@ -22,9 +32,7 @@ LOGPROBS: dict[str, dict[str, Any]] = {
 
 
 async def streamed(bench: Bench, path: str, **fields: Any) -> list[Any]:
-    async with client_of(bench) as client:
-        answer = await client.post(path, json={**BODIES[path], **ORIGINS, **fields})
-    assert answer.status_code == 200, answer.text
+    answer = await post(bench, path, {**BODIES[path], **ORIGINS, **fields})
     data = [line for line in answer.text.splitlines() if line.startswith("data: {")]
     return [json.loads(line.removeprefix("data: ")) for line in data]
 
@@ -46,7 +54,7 @@ def text_of(tokens: list[Any]) -> str:
     return b"".join([bytes(each["bytes"]) for each in tokens]).decode()
 
 
-@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("size", [1, 3, 200])
 async def test_every_api_tells_the_tokens_of_its_answer(path: str, size: int) -> None:
     most = {} if path in (CHAT, RESPONSES) else {"max_tokens": 99}
@@ -94,7 +102,7 @@ async def test_the_marks_of_calls_are_tokens_of_the_answer() -> None:
     assert [each["sequence_number"] for each in got] == list(range(len(got)))
 
 
-@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("path", BODIES)
 async def test_origins_are_only_reported_in_streams_and_on_request(path: str) -> None:
     most = {"max_tokens": 99} if path in (COMPLETIONS, MESSAGES) else {}
     async with client_of(writing(ANSWER)) as client:
@@ -110,7 +118,7 @@ async def test_openais_client_hands_them_on() -> None:
     async with sdk_of(writing(ANSWER)) as sdk:
         stream = await sdk.chat.completions.create(
             model="demo",
-            messages=[{"role": "user", "content": "hi"}],
+            messages=[HI],
             stream=True,
             extra_body={"stream_options": {"origins": True}},
         )

@@ -13,8 +13,20 @@ from app.answer.formats.reasoning import FALLBACK_REASONING, INSTRUCTION, Reason
 from app.answer.language import with_reasoning
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject
-from tests.http.harness import CHAT, application, chat, client_of, events
-from tests.serving.fakes import Bench, FakeEngine
+from tests.http.harness import (
+    CHAT,
+    HI,
+    MESSAGES,
+    RESPONSES,
+    application,
+    chat,
+    client_of,
+    error_of,
+    events,
+    post,
+    writing,
+)
+from tests.serving.fakes import Bench
 
 THINK = ReasoningFormat("<think>", "</think>")
 REASONER = ChatFormat(
@@ -33,20 +45,11 @@ def documented(value: Any, name: str) -> None:
 
 
 def thinking(text: str, generation_prompt: str = "", format: ChatFormat = REASONER) -> Bench:
-    data = text.encode()
-    pieces = [data[start : start + 2] for start in range(0, len(data), 2)]
-    return Bench(
-        FakeEngine(lambda request: pieces),
-        chat_format=format,
-        generation_prompt=generation_prompt,
-    )
+    return writing(text, format, 2, generation_prompt=generation_prompt)
 
 
 async def message(bench: Bench, **fields: Any) -> dict[str, Any]:
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(**fields))
-    assert response.status_code == 200, response.text
-    (choice,) = response.json()["choices"]
+    (choice,) = (await post(bench, CHAT, chat(**fields))).json()["choices"]
     found: dict[str, Any] = choice["message"]
     documented(found, "AssistantMessage")
     return found
@@ -92,10 +95,8 @@ async def test_the_budget_keeps_room_for_the_answer() -> None:
 
 async def test_a_stream_tells_reasoning_from_content() -> None:
     bench = thinking("<think>A lamp.</think>\n\nYes.")
-    async with client_of(bench) as client:
-        response = await client.post(
-            CHAT, json=chat(stream=True, stream_options={"include_usage": True})
-        )
+    body = chat(stream=True, stream_options={"include_usage": True})
+    response = await post(bench, CHAT, body)
     *chunks, usage, _ = events(response.text)
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "A lamp."
@@ -156,10 +157,8 @@ async def test_a_template_is_told_in_the_words_it_takes(fields: Any, told: Any) 
 async def test_a_request_cannot_set_variables_that_the_server_sets_in_the_template(
     fields: Any, param: str
 ) -> None:
-    async with client_of(thinking("x")) as client:
-        response = await client.post(CHAT, json=chat(**fields))
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == param
+    response = await post(thinking("x"), CHAT, chat(**fields), 400)
+    assert error_of(response)["param"] == param
 
 
 UNTAUGHT_TEXT = "<think>\nA lamp.\n</think>\n\n{}"
@@ -247,8 +246,7 @@ async def test_reasoning_that_is_excluded_is_counted_and_not_shown() -> None:
 
 async def test_a_stream_has_the_reasoning_under_openrouters_name_on_request() -> None:
     bench = thinking("<think>A lamp.</think>Yes.")
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(stream=True, reasoning={}))
+    response = await post(bench, CHAT, chat(stream=True, reasoning={}))
     deltas = [chunk["choices"][0]["delta"] for chunk in events(response.text)[:-1]]
     for name in ("reasoning", "reasoning_content"):
         assert "".join(delta.get(name, "") for delta in deltas) == "A lamp."
@@ -258,11 +256,9 @@ async def test_a_stream_has_the_reasoning_under_openrouters_name_on_request() ->
 
 async def test_responses_have_such_reasoning_as_an_item() -> None:
     bench = thinking(UNTAUGHT_TEXT, format=UNTAUGHT_MODEL)
-    async with client_of(bench) as client:
-        body = {"model": "demo", "input": "Hi", "text": {"format": {"type": "json_object"}}}
-        answer = await client.post(
-            "/v1/responses", json={**body, "store": False, "reasoning": {"max_tokens": 40}}
-        )
+    body = {"model": "demo", "input": "Hi", "text": {"format": {"type": "json_object"}}}
+    more = {"store": False, "reasoning": {"max_tokens": 40}}
+    answer = await post(bench, RESPONSES, body | more)
     reasoning, said = answer.json()["output"]
     assert reasoning["content"] == [{"type": "reasoning_text", "text": "A lamp."}]
     assert said["content"][0]["text"] == "{}"
@@ -270,11 +266,9 @@ async def test_responses_have_such_reasoning_as_an_item() -> None:
 
 async def test_messages_have_it_as_thinking() -> None:
     bench = thinking(UNTAUGHT_TEXT, format=UNTAUGHT_MODEL)
-    body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100}
-    async with client_of(bench) as client:
-        answer = await client.post(
-            "/v1/messages", json={**body, "thinking": {"type": "enabled", "budget_tokens": 40}}
-        )
+    body = {"model": "demo", "messages": [HI], "max_tokens": 100}
+    thinks = {"type": "enabled", "budget_tokens": 40}
+    answer = await post(bench, MESSAGES, body | {"thinking": thinks})
     thought, said = answer.json()["content"]
     assert (thought["thinking"], said["text"]) == ("A lamp.", "{}")
     assert bench.engine.added[0].thinking == ThinkingBudget(60, b"</think>", b"<think>\n")
@@ -295,7 +289,5 @@ async def test_messages_have_it_as_thinking() -> None:
 async def test_fields_that_say_the_contrary_of_each_other_are_refused(
     fields: Any, param: str
 ) -> None:
-    async with client_of(thinking("x")) as client:
-        response = await client.post(CHAT, json=chat(**fields))
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == param
+    response = await post(thinking("x"), CHAT, chat(**fields), 400)
+    assert error_of(response)["param"] == param

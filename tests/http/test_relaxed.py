@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 
 from app.core.composite import Composite
@@ -16,8 +15,17 @@ from app.server.composition import assemble
 from app.server.settings import Settings
 from app.serving.compiling.validation import Validation
 from app.telemetry.metrics import Metrics
-from tests.http.harness import CHAT, chat, client_of
-from tests.server.backend import backend
+from tests.http.harness import (
+    BODIES,
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    RESPONSES,
+    chat,
+    post,
+    writing,
+)
+from tests.server.backend import backend, started
 from tests.serving.fakes import Bench, FakeConstraint, FakeEngine
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"(a)\1"}}}
@@ -46,17 +54,10 @@ WARNING = {
 }
 
 
-def writing(text: str, *relaxed: Relaxation) -> Bench:
-    bench = Bench(FakeEngine(lambda request: [text[:5].encode(), text[5:].encode()]))
+def relaxing(text: str, *relaxed: Relaxation) -> Bench:
+    bench = writing(text, size=5)
     bench.relaxed = relaxed
     return bench
-
-
-async def asked(bench: Bench, path: str, body: dict[str, Any]) -> httpx.Response:
-    async with client_of(bench) as client:
-        response = await client.post(path, json=body)
-    assert response.status_code == 200, response.text
-    return response
 
 
 def events(text: str) -> list[Any]:
@@ -65,8 +66,8 @@ def events(text: str) -> list[Any]:
 
 
 async def test_relaxations_are_reported_in_a_header_and_a_list() -> None:
-    bench = writing(TEXT, PATTERN)
-    response = await asked(bench, CHAT, chat(response_format=FORMAT))
+    bench = relaxing(TEXT, PATTERN)
+    response = await post(bench, CHAT, chat(response_format=FORMAT))
     assert response.headers["x-leapjson-relaxed"] == "#/properties/a/pattern"
     assert response.json()["warnings"] == [WARNING]
     assert bench.written == [Written(SCHEMA, (PATTERN,), (TEXT,))]
@@ -75,8 +76,8 @@ async def test_relaxations_are_reported_in_a_header_and_a_list() -> None:
 
 async def test_a_keyword_that_validators_read_differently_is_only_a_warning() -> None:
     read = Relaxation("/a/format", "format", "as the RFC has it", "/a", inexact=True)
-    bench = writing(TEXT, read)
-    response = await asked(bench, CHAT, chat(response_format=FORMAT))
+    bench = relaxing(TEXT, read)
+    response = await post(bench, CHAT, chat(response_format=FORMAT))
     assert "x-leapjson-relaxed" not in response.headers
     assert response.json()["warnings"] == [
         {
@@ -92,33 +93,33 @@ async def test_a_keyword_that_validators_read_differently_is_only_a_warning() ->
 
 
 async def test_an_answer_that_is_held_to_everything_has_neither() -> None:
-    bench = writing(TEXT)
-    response = await asked(bench, CHAT, chat(response_format=FORMAT))
+    bench = relaxing(TEXT)
+    response = await post(bench, CHAT, chat(response_format=FORMAT))
     assert "x-leapjson-relaxed" not in response.headers
     assert "warnings" not in response.json()
     assert bench.written == []
 
 
 async def test_the_arguments_of_a_function_are_checked() -> None:
-    bench = writing(CALL, OF_F)
-    response = await asked(bench, CHAT, chat(tools=[TOOL], n=2))
+    bench = relaxing(CALL, OF_F)
+    response = await post(bench, CHAT, chat(tools=[TOOL], n=2))
     assert response.headers["x-leapjson-relaxed"] == "f#/properties/a/pattern"
     assert response.json()["warnings"] == [{**WARNING, "function": "f"}]
     assert bench.written == [Written(SCHEMA, (OF_F,), (TEXT, TEXT))]
 
 
 async def test_a_function_that_was_not_called_is_not_checked() -> None:
-    bench = writing("It rains.", OF_F)
-    body = (await asked(bench, CHAT, chat(tools=[TOOL]))).json()
+    bench = relaxing("It rains.", OF_F)
+    body = (await post(bench, CHAT, chat(tools=[TOOL]))).json()
     assert body["warnings"] == [{**WARNING, "function": "f", "satisfied": None}]
     assert bench.written == []
 
 
 @pytest.mark.parametrize("options", [None, {"include_usage": True}])
 async def test_in_a_stream_the_last_choices_end_tells_it(options: Any) -> None:
-    bench = writing(TEXT, PATTERN)
+    bench = relaxing(TEXT, PATTERN)
     body = chat(response_format=FORMAT, stream=True, n=2, stream_options=options)
-    response = await asked(bench, CHAT, body)
+    response = await post(bench, CHAT, body)
     assert response.headers["x-leapjson-relaxed"] == "#/properties/a/pattern"
     chunks = [chunk for chunk in events(response.text) if chunk["choices"]]
     told = [chunk for chunk in chunks if "warnings" in chunk]
@@ -129,35 +130,29 @@ async def test_in_a_stream_the_last_choices_end_tells_it(options: Any) -> None:
     assert set(reasons[:-2]) == {None}
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_completions_tell_it_too(stream: bool) -> None:
-    body = {"model": "demo", "prompt": "x", "guided_json": SCHEMA, "stream": stream}
-    response = await asked(writing(TEXT, PATTERN), "/v1/completions", body)
-    found = events(response.text)[-1] if stream else response.json()
-    assert found["warnings"] == [WARNING]
+WITH_SCHEMA: dict[str, dict[str, Any]] = {
+    COMPLETIONS: {"guided_json": SCHEMA},
+    RESPONSES: {"text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}},
+    MESSAGES: {"tools": [{"name": "f", "input_schema": SCHEMA}], "max_tokens": 100},
+}
+"""Fields that constrain an answer, or a call in it, by ``SCHEMA``."""
+
+
+async def warnings_of(bench: Bench, path: str, stream: bool, fields: dict[str, Any]) -> Any:
+    response = await post(bench, path, {**BODIES[path], **fields, "stream": stream})
+    if not stream:
+        return response.json()["warnings"]
+    last = events(response.text)[-2 if path == MESSAGES else -1]
+    return last.get("response", last)["warnings"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_responses_tell_it_too(stream: bool) -> None:
-    text = {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}
-    body = {"model": "demo", "input": "x", "text": text, "stream": stream}
-    response = await asked(writing(TEXT, PATTERN), "/v1/responses", body)
-    found = events(response.text)[-1]["response"] if stream else response.json()
-    assert found["warnings"] == [WARNING]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_messages_tell_it_too(stream: bool) -> None:
-    body = {
-        "model": "demo",
-        "max_tokens": 100,
-        "messages": [{"role": "user", "content": "x"}],
-        "tools": [{"name": "f", "input_schema": SCHEMA}],
-        "stream": stream,
-    }
-    response = await asked(writing(CALL, OF_F), "/v1/messages", body)
-    found = events(response.text)[-2] if stream else response.json()
-    assert found["warnings"] == [{**WARNING, "function": "f"}]
+@pytest.mark.parametrize("path", WITH_SCHEMA)
+async def test_other_apis_tell_it_too(path: str, stream: bool) -> None:
+    in_call = path == MESSAGES
+    bench = relaxing(CALL, OF_F) if in_call else relaxing(TEXT, PATTERN)
+    told = await warnings_of(bench, path, stream, WITH_SCHEMA[path])
+    assert told == [{**WARNING, "function": "f" if in_call else None}]
 
 
 @pytest.mark.parametrize(
@@ -181,8 +176,8 @@ async def test_messages_tell_it_too(stream: bool) -> None:
     ],
 )
 async def test_strict_and_on_unsupported_decide_on_relaxation(fields: Any, relaxes: bool) -> None:
-    bench = writing("{}")
-    await asked(bench, CHAT, chat(**fields))
+    bench = relaxing("{}")
+    await post(bench, CHAT, chat(**fields))
     (spec,) = bench.compiled
     assert (":relax" in spec.cache_key()) is relaxes
     assert isinstance(spec, Composite) is ("tools" in fields)
@@ -190,7 +185,7 @@ async def test_strict_and_on_unsupported_decide_on_relaxation(fields: Any, relax
 
 async def test_a_long_header_is_cut_at_an_entry() -> None:
     many = [replace(PATTERN, pointer=f"/properties/{n}é/pattern") for n in range(200)]
-    response = await asked(writing(TEXT, *many), CHAT, chat(response_format=FORMAT))
+    response = await post(relaxing(TEXT, *many), CHAT, chat(response_format=FORMAT))
     header = response.headers["x-leapjson-relaxed"]
     assert len(header) < 2010
     assert header.startswith("#/properties/0%C3%A9/pattern, #/properties/1%C3%A9/pattern, ")
@@ -208,12 +203,7 @@ async def test_a_worker_compiles_it_and_checks_it(monkeypatch: pytest.MonkeyPatc
     )
     metrics = Metrics()
     assembly = assemble(Settings(compile_workers=1), parts, metrics)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(
-            transport=httpx.ASGITransport(assembly.app), base_url="http://test"
-        ) as client,
-    ):
+    async with started(assembly) as client:
         body = chat(response_format=FORMAT) | {"model": "leapjson-demo"}
         refused = await client.post(CHAT, json=body)
         assert refused.status_code == 400

@@ -13,20 +13,17 @@ from app.answer.language import answer
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import UnsupportedSchema
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
-from tests.http.harness import client_of, sdk_of
+from tests.http.harness import RESPONSES, client_of, error_of, post, sdk_of, writing
 from tests.http.responses import (
     CALL,
     CITY,
     CLOCK,
     PARIS,
-    PATH,
     REASONER,
     WEATHER,
     WITH_TOOLS,
     asking,
-    refusal_of,
     response_of,
-    writing,
 )
 from tests.serving.fakes import Bench
 
@@ -187,26 +184,6 @@ async def test_settings_that_were_not_asked_for_have_their_defaults() -> None:
     assert response["parallel_tool_calls"] is True
 
 
-async def test_the_settings_reach_the_engine() -> None:
-    bench = Bench()
-    await response_of(
-        bench,
-        max_output_tokens=7,
-        temperature=0.5,
-        top_p=0.25,
-        seed=5,
-        stop=["x"],
-        top_k=3,
-        min_tokens=1,
-        ignore_eos=True,
-    )
-    (request,) = bench.engine.added
-    assert (request.max_tokens, request.seed, request.options.stop) == (7, 5, [b"x"])
-    sampling = request.options.sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.25, 3)
-    assert (request.options.min_tokens, request.options.ignore_eos) == (1, True)
-
-
 @pytest.mark.parametrize(
     ("fields", "spec"),
     [
@@ -242,9 +219,7 @@ async def test_the_settings_reach_the_engine() -> None:
 )
 async def test_every_way_to_name_a_constraint(fields: dict[str, Any], spec: Any) -> None:
     bench = Bench()
-    async with client_of(bench) as client:
-        answer = await client.post(PATH, json=asking(**fields))
-    assert answer.status_code == 200, answer.text
+    answer = await post(bench, RESPONSES, asking(**fields))
     assert bench.compiled == ([] if spec is None else [spec])
     asked = fields.get("text", {}).get("format", {"type": "text"})
     assert answer.json()["text"]["format"].items() >= asked.items()
@@ -376,7 +351,7 @@ async def test_a_name_of_the_schemas_own_is_not_taken_for_a_field() -> None:
     bench.compile_error = UnsupportedSchema("format", "/properties/max_tokens")
     async with client_of(bench) as client:
         text = {"format": {"type": "json_object"}}
-        refused = await client.post(PATH, json={"model": "demo", "input": "hi", "text": text})
+        refused = await client.post(RESPONSES, json={"model": "demo", "input": "hi", "text": text})
     error = refused.json()["error"]
     assert "at /properties/max_tokens cannot be enforced" in error["message"]
     assert error["param"] == "text.format"
@@ -396,23 +371,16 @@ async def test_a_server_without_a_store_keeps_no_response() -> None:
 
 
 async def test_errors_name_the_fields_of_this_endpoint() -> None:
+    async def refused(bench: Bench, **fields: Any) -> tuple[str | None, str]:
+        error = error_of(await post(bench, RESPONSES, asking(**fields), 400))
+        return error["param"], error["message"]
+
     bench = Bench(context=50, clip_max_tokens=False)
-    param, message = await refusal_of(bench, max_output_tokens=100)
+    param, message = await refused(bench, max_output_tokens=100)
     assert param == "max_output_tokens"
     assert "100 in max_output_tokens" in message
     assert "lower max_output_tokens" in message
-    param, message = await refusal_of(Bench(context=1), input="long")
-    assert param == "input"
+    assert (await refused(Bench(context=1), input="long"))[0] == "input"
     fields = {"text": {"format": {"type": "json_object"}}, "regex": "a"}
-    _, message = await refusal_of(Bench(), **fields)
+    _, message = await refused(Bench(), **fields)
     assert message.startswith("text.format and regex are given")
-
-
-async def test_a_full_queue_says_when_to_come_back() -> None:
-    bench = Bench(capacity=1)
-    async with client_of(bench) as client:
-        ticket = bench.held(1)
-        answer = await client.post(PATH, json=asking())
-        ticket.leave()
-    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "queue_full")
-    assert int(answer.headers["retry-after"]) > 0

@@ -6,19 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.http.harness import client_of
-from tests.http.responses import (
-    CITY,
-    PARIS,
-    PATH,
-    REASONER,
-    WEATHER,
-    WITH_TOOLS,
-    asking,
-    refusal_of,
-    response_of,
-    writing,
-)
+from tests.http.harness import RESPONSES, error_of, post, writing
+from tests.http.responses import CITY, PARIS, REASONER, WEATHER, WITH_TOOLS, asking, response_of
 from tests.serving.fakes import Bench
 
 USER = {"role": "user", "content": "hi"}
@@ -254,16 +243,15 @@ def items(*found: Any) -> dict[str, Any]:
     ],
 )
 async def test_the_error_names_the_refused_field(fields: dict[str, Any], param: str | None) -> None:
-    named, message = await refusal_of(writing("ok", WITH_TOOLS), **fields)
+    bench = writing("ok", WITH_TOOLS)
+    error = error_of(await post(bench, RESPONSES, asking(**fields), 400))
     if param is not None:
-        assert named == param, message
-    assert message
+        assert error["param"] == param, error
+    assert error["message"]
 
 
 async def test_the_input_is_needed() -> None:
-    async with client_of(Bench()) as client:
-        answer = await client.post(PATH, json={"model": "demo"})
-    assert answer.status_code == 400
+    answer = await post(Bench(), RESPONSES, {"model": "demo"}, 400)
     assert answer.json()["error"]["message"] == "Missing required parameter: 'input'."
 
 
@@ -281,6 +269,4 @@ async def test_neutral_values_ask_for_nothing() -> None:
         "text": {"verbosity": "medium"},
         "tool_choice": "auto",
     }
-    async with client_of(Bench()) as client:
-        answer = await client.post(PATH, json=asking(**neutral))
-    assert answer.status_code == 200, answer.text
+    await post(Bench(), RESPONSES, asking(**neutral))

@@ -12,12 +12,11 @@ import pytest
 from pydantic import BaseModel
 
 from app.core.errors import BudgetTooSmall
-from tests.http.harness import application, listening, sdk_of
+from tests.http.harness import RESPONSES, application, listening, sdk_of, writing
 from tests.http.responses import (
     CALL,
     CLOCK,
     PARIS,
-    PATH,
     REASONER,
     WEATHER,
     WITH_TOOLS,
@@ -26,9 +25,8 @@ from tests.http.responses import (
     parsed_events,
     response_of,
     without_ids,
-    writing,
 )
-from tests.serving.fakes import Bench, FakeEngine, until
+from tests.serving.fakes import Bench, FakeEngine
 
 WHOLE = f"<think>\nA lamp.\n</think>\n\nLet me see.\n{CALL}"
 
@@ -258,25 +256,6 @@ async def test_what_is_refused_is_refused_before_the_stream() -> None:
             )
 
 
-async def test_leaving_a_stream_aborts_it() -> None:
-    bench = writing("x" * 1000, size=1)
-    bench.engine.pause_at = 3
-    async with (
-        bench.running(),
-        listening(application(bench)) as url,
-        httpx.AsyncClient(base_url=url, timeout=300) as client,
-        client.stream("POST", PATH, json=asking(stream=True, max_output_tokens=900)) as response,
-    ):
-        async for line in response.aiter_lines():
-            if "output_text.delta" in line:
-                break
-        await response.aclose()
-        await until(lambda: len(bench.engine.aborted) == 1)
-        assert bench.admission.live == 0
-        await until(lambda: bench.observer.requests)
-        assert bench.observer.requests[0].status == 499
-
-
 async def test_a_stream_does_not_end_with_done() -> None:
     bench = writing(CALL, WITH_TOOLS)
     async with (
@@ -284,6 +263,6 @@ async def test_a_stream_does_not_end_with_done() -> None:
         listening(application(bench)) as url,
         httpx.AsyncClient(base_url=url, timeout=300) as client,
     ):
-        answer = await client.post(PATH, json=asking(stream=True, tools=[WEATHER]))
+        answer = await client.post(RESPONSES, json=asking(stream=True, tools=[WEATHER]))
     assert "[DONE]" not in answer.text
     assert parsed_events(answer.text)[-1]["type"] == "response.completed"

@@ -25,8 +25,8 @@ from app.serving.compiling.schema_store import SchemaStore
 from app.store.store import open_schema_store
 from app.telemetry.metrics import Metrics
 from tests.constraint.walks import Walker
-from tests.http.harness import CHAT, CONFIG, chat, client_of
-from tests.server.backend import backend
+from tests.http.harness import CHAT, CONFIG, chat, client_of, post
+from tests.server.backend import compiling, started
 from tests.serving.fakes import GRAPH, WALK, Bench, FakeEngine
 
 PATH = "/v1/schemas"
@@ -150,9 +150,7 @@ async def test_both_forms_of_one_schema_have_one_id() -> None:
     ],
 )
 async def test_the_error_names_the_field_of_a_bad_registration(body: Any, param: str) -> None:
-    async with client_of(Bench()) as client:
-        response = await client.post(PATH, json=body)
-    assert response.status_code == 400, response.text
+    response = await post(Bench(), PATH, body, 400)
     assert response.json()["error"]["param"] == param
 
 
@@ -187,33 +185,15 @@ async def test_an_id_that_is_not_known_is_a_400_in_a_request_and_a_404_in_a_path
     assert other.json()["error"]["param"] == "response_format.whitespace"
 
 
-async def test_a_full_queue_and_a_large_body_are_told_as_anywhere() -> None:
-    bench = Bench(capacity=1)
-    async with client_of(bench) as client:
-        ticket = bench.held(1)
-        full = await client.post(PATH, json={"schema": SCHEMA})
-        ticket.leave()
-        large = await client.post(PATH, json={"schema": {"title": "x" * 30_000}})
-    assert (full.status_code, large.status_code) == (429, 413)
-    assert int(full.headers["retry-after"]) >= 1
-
-
 async def test_the_assembled_server_explains_as_the_command_line_does(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
     file = tmp_path / "schema.json"
     file.write_text(json.dumps(SCHEMA), encoding="utf-8")
     assert main(["explain", "--schema", str(file), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    parts = replace(backend(FakeEngine()), compile_target="app.constraint:compile_program")
-    assembly = assemble(Settings(compile_workers=1), parts, Metrics())
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(
-            transport=httpx.ASGITransport(assembly.app), base_url="http://test"
-        ) as client,
-    ):
+    assembly = assemble(Settings(compile_workers=1), compiling(FakeEngine()), Metrics())
+    async with started(assembly) as client:
         made = await client.post(PATH, json={"schema": SCHEMA, "graph": True})
         assert made.status_code == 200, made.text
         assert made.json()["explain"] == {**printed, "whole": True}
@@ -254,9 +234,7 @@ async def test_a_graph_is_drawn_where_it_is_asked_for_and_once_for_the_same_opti
 async def test_a_schema_that_cannot_be_drawn_can_be_registered_all_the_same() -> None:
     bench = Bench()
     bench.draw_error = ConstraintTooComplex("time: more than 5 s")
-    async with client_of(bench) as client:
-        made = await client.post(PATH, json={"schema": SCHEMA, "graph": True})
-    assert made.status_code == 200
+    made = await post(bench, PATH, {"schema": SCHEMA, "graph": True})
     assert made.json()["graph"]["error"]["code"] == "schema_too_complex"
     assert "more than 5 s" in made.json()["graph"]["error"]["message"]
 
@@ -388,8 +366,7 @@ async def test_an_id_that_another_replica_gave_is_found_in_the_store(tmp_path: P
             max_bytes=1 << 20,
             store=SchemaStore(store, {}, 1 << 20),
         )
-    async with client_of(first) as client:
-        made = (await client.post(PATH, json={"schema": SCHEMA})).json()
+    made = (await post(first, PATH, {"schema": SCHEMA})).json()
     async with client_of(second) as client:
         answer = await client.post(CHAT, json=with_id(made["id"]))
         assert answer.status_code == 200, answer.text

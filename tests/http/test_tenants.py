@@ -9,15 +9,10 @@ import httpx
 import pytest
 
 from app.http.keys import ApiKeys, tenant_of
-from tests.http.harness import CHAT, CONFIG, application, chat, client_of
+from tests.http.harness import BODIES, CHAT, CONFIG, application, chat, client_of
 from tests.serving.fakes import Bench
 
 KEYS = ("first-secret", "second-secret", "first-secret", "third-secret")
-BODIES: dict[str, dict[str, Any]] = {
-    CHAT: chat(),
-    "/v1/completions": {"model": "demo", "prompt": "hi"},
-    "/v1/responses": {"model": "demo", "input": "hi"},
-}
 
 
 @pytest.mark.parametrize("path", BODIES)

@@ -15,10 +15,19 @@ from app.answer.language import answer
 from app.answer.schema_prompt import schema_text
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.specs import JsonSchema
-from tests.http.harness import CHAT, CONFIG, chat, client_of, events, sdk_of
-from tests.serving.fakes import PLAIN, Bench, FakeEngine
+from tests.http.harness import (
+    CHAT,
+    CONFIG,
+    HI,
+    chat,
+    error_of,
+    events,
+    post,
+    sdk_of,
+    writing,
+)
+from tests.serving.fakes import PLAIN, Bench
 
-HI = {"role": "user", "content": "hi"}
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 CLOCK = {"type": "function", "function": {"name": "clock", "description": "What time it is."}}
@@ -36,27 +45,8 @@ HERMES_CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\
 HERMES_FORMAT = ChatFormat(tools=HERMES)
 
 
-def writing(text: str, format: ChatFormat = PLAIN, size: int = 3) -> Bench:
-    """A model that writes ``text``, a few bytes at a time."""
-    data = text.encode()
-    pieces = [data[start : start + size] for start in range(0, len(data), size)] or [b""]
-    return Bench(FakeEngine(lambda request: pieces), chat_format=format)
-
-
 async def asked(bench: Bench, **fields: Any) -> dict[str, Any]:
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(**fields))
-    assert response.status_code == 200, response.text
-    body: dict[str, Any] = response.json()
-    return body
-
-
-async def refused(**fields: Any) -> tuple[str, str]:
-    async with client_of(Bench()) as client:
-        response = await client.post(CHAT, json=chat(**fields))
-    assert response.status_code == 400, response.text
-    error = response.json()["error"]
-    return error["param"], error["message"]
+    return dict((await post(bench, CHAT, chat(**fields))).json())
 
 
 async def test_a_call_comes_out_as_a_tool_call() -> None:
@@ -103,8 +93,7 @@ async def test_call_ids_are_what_the_chat_template_takes_back() -> None:
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])
 async def test_a_stream_gives_id_and_name_once_and_the_arguments_in_parts(size: int) -> None:
     bench = writing(f"Well.\n{HERMES_CALL}\n{HERMES_CALL}", HERMES_FORMAT, size)
-    async with client_of(bench) as client:
-        response = await client.post(CHAT, json=chat(tools=[WEATHER], stream=True))
+    response = await post(bench, CHAT, chat(tools=[WEATHER], stream=True))
     deltas = [event["choices"][0]["delta"] for event in events(response.text)[:-1]]
     assert "".join(delta.get("content") or "" for delta in deltas) == "Well."
     parts = [part for delta in deltas for part in delta.get("tool_calls", ())]
@@ -179,8 +168,8 @@ async def test_one_call_alone_where_parallel_calls_are_off() -> None:
 
 async def test_how_many_calls_an_answer_may_have_is_a_setting() -> None:
     bench = writing("x")
-    async with client_of(bench, replace(CONFIG, max_tool_calls=40)) as client:
-        await client.post(CHAT, json=chat(tools=[WEATHER]))
+    config = replace(CONFIG, max_tool_calls=40)
+    await post(bench, CHAT, chat(tools=[WEATHER]), config=config)
     use = ToolUse((WEATHER_TOOL,), most_calls=40)
     assert bench.compiled == [answer(None, use, PLAIN.tools)]
 
@@ -259,7 +248,7 @@ async def test_a_conversation_with_calls_goes_back_to_the_template() -> None:
     ],
 )
 async def test_errors_of_tools_and_calls_name_the_field(fields: dict[str, Any], param: str) -> None:
-    assert (await refused(**fields))[0] == param
+    assert error_of(await post(Bench(), CHAT, chat(**fields), 400))["param"] == param
 
 
 class Place(BaseModel):
@@ -271,13 +260,13 @@ async def test_the_sdk_parses_the_arguments_of_a_strict_tool() -> None:
     async with sdk_of(writing(call)) as client:
         completion = await client.chat.completions.parse(
             model="demo",
-            messages=[{"role": "user", "content": "hi"}],
+            messages=[HI],
             tools=[openai.pydantic_function_tool(Place)],
             tool_choice="required",
         )
         async with client.chat.completions.stream(
             model="demo",
-            messages=[{"role": "user", "content": "hi"}],
+            messages=[HI],
             tools=[openai.pydantic_function_tool(Place)],
         ) as stream:
             kinds = [event.type async for event in stream]

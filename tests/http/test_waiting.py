@@ -13,18 +13,17 @@ import httpx
 import pytest
 
 from app.core.errors import ConstraintTooComplex
-from tests.http.harness import CHAT, CONFIG, application, chat, listening
+from tests.http.harness import (
+    BODIES,
+    CHAT,
+    CONFIG,
+    MESSAGES,
+    RESPONSES,
+    application,
+    chat,
+    listening,
+)
 from tests.serving.fakes import Bench, until
-
-HI = [{"role": "user", "content": "hi"}]
-PATHS = (CHAT, "/v1/completions", "/v1/responses", "/v1/messages")
-BODIES: dict[str, dict[str, Any]] = {
-    CHAT: chat(stream=True),
-    "/v1/completions": {"model": "demo", "prompt": "hi", "stream": True},
-    "/v1/responses": {"model": "demo", "input": "hi", "stream": True},
-    "/v1/messages": {"model": "demo", "max_tokens": 9, "messages": HI, "stream": True},
-}
-
 
 IMPATIENT = replace(CONFIG, head_seconds=0.0, ping_seconds=0.001)
 
@@ -44,12 +43,12 @@ async def asked(
         bench.running(),
         listening(application(bench, IMPATIENT)) as url,
         httpx.AsyncClient(base_url=url, timeout=60) as client,
-        client.stream("POST", path, json=BODIES[path]) as response,
+        client.stream("POST", path, json={**BODIES[path], "stream": True}) as response,
     ):
         yield response, response.aiter_lines()
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", BODIES)
 async def test_the_head_and_pings_come_before_the_first_token(path: str) -> None:
     bench = waiting()
     async with asked(bench, path) as (response, lines):
@@ -58,14 +57,12 @@ async def test_the_head_and_pings_come_before_the_first_token(path: str) -> None
         before = [await anext(lines) for _ in range(6)]
         bench.engine.gate.set()
         after = [line async for line in lines]
-    sign = (
-        ["event: ping", 'data: {"type": "ping"}', ""] if path == "/v1/messages" else [": ping", ""]
-    )
+    sign = ["event: ping", 'data: {"type": "ping"}', ""] if path == MESSAGES else [": ping", ""]
     assert before == sign * (6 // len(sign))
     assert "Hel" in "".join(after)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", BODIES)
 async def test_an_error_behind_the_head_is_an_event(path: str) -> None:
     bench = waiting()
     async with asked(bench, path) as (response, lines):
@@ -80,7 +77,7 @@ async def test_an_error_behind_the_head_is_an_event(path: str) -> None:
     data = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
     errors = [each for each in data if each.get("error")]
     assert errors[0]["error"]["code"] == "schema_too_complex"
-    kinds = [each["type"] for each in data if path == "/v1/responses"]
+    kinds = [each["type"] for each in data if path == RESPONSES]
     assert kinds[-2:] in ([], ["error", "response.failed"])
 
 

@@ -20,13 +20,10 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import KvStorage, allocate
 from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
-from tests.model.interpreter import hasten
+from tests.model.interpreter import DEVICE
 from tests.model.tiny import VOCAB, varied_model
 
 CPU = torch.device("cpu")
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-if DEVICE.type == "cpu":
-    hasten()
 
 
 SIZES = {

@@ -78,7 +78,7 @@ def rounding_as_a_gpu_does() -> Iterator[None]:
         yield
 
 
-def hasten() -> None:
+def _hasten() -> None:
     """Make interpreted kernels faster: patch ``triton.language`` only if it is not patched."""
     patch_language: Any = interpreter._patch_lang
 
@@ -89,3 +89,9 @@ def hasten() -> None:
         return self.rewrite()(*given, **named)
 
     interpreter.InterpretedFunction.__call__ = call
+
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+"""Where tests run kernels: on a GPU if there is one, else interpreted."""
+if DEVICE.type == "cpu":
+    _hasten()

@@ -11,24 +11,28 @@ import pytest
 import torch
 
 from app.core.errors import UnsupportedModel
-from app.core.step import Draw, Span
+from app.core.step import Span
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig
 from app.model.cpu.kernels import panels
 from tests.model.hybrid import hybrid_runner, lively_model
 from tests.model.peft_files import ATTENTION, MLP, merge, save_adapter
-from tests.model.test_ragged_step import EVERY_LOGPROB, expected_logprobs, logprobs
+from tests.model.rows import (
+    drawn_rows,
+    expected_logprobs,
+    random_sequences,
+    row_logprobs,
+    run_randomly,
+)
 from tests.model.tiny import (
     CONFIGS,
     VOCAB,
-    PagedSequence,
     eager_model,
     load_model,
     runner_config,
     save_config,
 )
 from tests.model.vision.seeing import seeing
-from tests.steps import planned
 
 MODELS: dict[str, tuple[str, ...]] = {
     "llama": ATTENTION + MLP,
@@ -61,52 +65,29 @@ def served(tmp_path: Path, name: str, **changes: Any) -> tuple[Any, list[Any]]:
 def test_each_sequence_of_a_batch_runs_with_its_own_adapter(name: str, tmp_path: Path) -> None:
     runner, models = served(tmp_path, name)
     dice = random.Random(name)
-    pool = list(range(runner.cache_groups[-1].num_blocks))
-    dice.shuffle(pool)
-    groups = len(runner.cache_groups)
-    sequences = [
-        PagedSequence([dice.randrange(VOCAB) for _ in range(length)], pool, groups=groups)
-        for length, _ in TEXTS
-    ]
-    expected = [
-        expected_logprobs(models[slot], sequence.tokens)
-        for sequence, (_, slot) in zip(sequences, TEXTS, strict=True)
-    ]
-    compared = 0
-    while any(s.computed < len(s.tokens) for s in sequences):
-        spans: list[Span] = []
-        places: list[tuple[int, int]] = []
-        rows: list[tuple[int, int]] = []
-        for index, sequence in enumerate(sequences):
-            left = len(sequence.tokens) - sequence.computed
-            if left == 0 or dice.random() < 0.3:
-                continue
-            length = min(left, dice.choice([1, 1, 2, 5, 20]))
-            rows += [(len(spans), offset) for offset in range(length)]
-            places += [(index, sequence.computed + offset) for offset in range(length)]
-            spans.append(sequence.span(length, runner.block_size))
-            spans[-1].adapter = TEXTS[index][1]
-        if not spans:
-            continue
-        runner.launch(planned(spans, rows))
-        drawn = runner.sample([Draw(EVERY_LOGPROB, 0)] * len(rows)).wait()
-        for (index, position), token in zip(places, drawn.tokens, strict=True):
-            np.testing.assert_allclose(logprobs(token), expected[index][position], atol=1e-4)
-            compared += 1
-    assert compared == sum(length for length, _ in TEXTS)
-    assert np.abs(expected[0][-1] - expected_logprobs(models[0], sequences[0].tokens)[-1]).max() > 1
+    sequences = random_sequences(runner, [length for length, _ in TEXTS], dice)
+    for sequence, (_, slot) in zip(sequences, TEXTS, strict=True):
+        sequence.adapter = slot
+    found = run_randomly(runner, sequences, dice, share=1)
+    for sequence, rows in zip(sequences, found, strict=True):
+        expected = expected_logprobs(models[sequence.adapter], sequence.tokens)
+        np.testing.assert_allclose([rows[at] for at in range(len(expected))], expected, atol=1e-4)
+    plain = expected_logprobs(models[0], sequences[0].tokens)
+    assert np.abs(found[0][40] - plain[40]).max() > 1
+
+
+def all_rows(
+    runner: Any, text: list[int], adapter: int
+) -> tuple[list[Span], list[tuple[int, int]]]:
+    """A step of one text, with all its rows."""
+    blocks = [list(range(-(-len(text) // runner.block_size)))]
+    span = Span(text, 0, blocks * len(runner.cache_groups), adapter=adapter)
+    return [span], [(0, at) for at in range(len(text))]
 
 
 def logprobs_alone(runner: Any, text: list[int], adapter: int) -> Any:
     """Log-probabilities at every position, [T, V], of a text that is alone in its step."""
-    return np.stack([logprobs(token) for token in drawn_alone(runner, text, adapter)])
-
-
-def drawn_alone(runner: Any, text: list[int], adapter: int) -> Any:
-    blocks = [list(range(-(-len(text) // runner.block_size)))]
-    span = Span(text, 0, blocks * len(runner.cache_groups), adapter=adapter)
-    runner.launch(planned([span], [(0, at) for at in range(len(text))]))
-    return runner.sample([Draw(EVERY_LOGPROB, 0)] * len(text)).wait().tokens
+    return np.stack(row_logprobs(runner, *all_rows(runner, text, adapter)))
 
 
 def test_layers_with_a_state_are_adapted_like_others(tmp_path: Path) -> None:
@@ -138,7 +119,7 @@ def test_an_adapter_of_the_language_model_fits_it_alone_and_as_a_part(
     runner = load_runner(runner_config(base, **changes))
     assert (runner.vision is not None) == images
     text = list(range(20, 40))
-    plain, one, other = [drawn_alone(runner, text, slot) for slot in range(3)]
+    plain, one, other = [drawn_rows(runner, *all_rows(runner, text, slot)) for slot in range(3)]
     assert plain != one == other
 
 
@@ -151,14 +132,13 @@ def test_in_bfloat16_a_row_does_not_depend_on_the_adapters_beside_it(
         pytest.skip("needs AVX2 on Linux")
     runner, models = served(tmp_path, "llama", **changes)
     text = list(range(20, 32))
-    alone = [logprobs_alone(runner, text, slot) for slot in (0, 1, 2)]
+    wanted = [logprobs_alone(runner, text, slot) for slot in (0, 1, 2)]
     spans = [Span(text, 0, [[4 * slot, 4 * slot + 1, 4 * slot + 2]], adapter=slot)
              for slot in (2, 0, 1)]  # fmt: skip
-    runner.launch(planned(spans, [(i, at) for i in range(3) for at in range(len(text))]))
-    drawn = runner.sample([Draw(EVERY_LOGPROB, 0)] * 3 * len(text)).wait()
-    found = np.stack([logprobs(token) for token in drawn.tokens]).reshape(3, len(text), VOCAB)
+    rows = row_logprobs(runner, spans, [(i, at) for i in range(3) for at in range(len(text))])
+    found = np.reshape(rows, (3, len(text), VOCAB))
     for index, slot in enumerate((2, 0, 1)):
-        np.testing.assert_array_equal(found[index], alone[slot])
+        np.testing.assert_array_equal(found[index], wanted[slot])
         exact = expected_logprobs(models[slot], text)
         assert np.abs(found[index] - exact).mean() < 0.2
 

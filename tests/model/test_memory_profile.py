@@ -136,17 +136,14 @@ def test_a_model_runs_them_over_a_small_cache(tmp_path: Path) -> None:
 def test_a_gpu_runs_them_over_a_small_cache(tmp_path: Path) -> None:
     from app.model.cuda.attention import TritonAttention
     from app.model.cuda.sampling import DeviceSampler
-    from tests.model.interpreter import hasten
+    from tests.model.interpreter import DEVICE
 
-    hasten()
-    # Without a GPU, in Triton's interpreter.
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     folder = save_config(tmp_path, "llama", num_hidden_layers=1)
     model: Any = eager_model(folder)
     limits = StepLimits(tokens=6, sequences=2, rows_each=2, context=20, scored_each=3, trees=True)
     drawn = run_them(
-        model.to(device),
-        DeviceSampler(VOCAB, device),
+        model.to(DEVICE),
+        DeviceSampler(VOCAB, DEVICE),
         limits,
         lambda storage, shapes: TritonAttention(storage, shapes, max_model_len=20),
     )

@@ -9,32 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from transformers import PreTrainedModel
 
 from app.core.request import SamplingParams
-from app.core.step import Draw, SampledToken, Span
+from app.core.step import Draw, Span
 from app.kv.manager import BlockManager
-from app.model.runner import TorchRunner
+from tests.model.rows import expected_logprobs, random_sequences, row_logprobs, run_randomly
 from tests.model.tiny import CONFIGS, VOCAB, PagedSequence, eager_model, tiny_runner
 from tests.steps import planned
 
-EVERY_LOGPROB = SamplingParams(temperature=0.0, logprobs=VOCAB)
 GREEDY = SamplingParams(temperature=0.0)
-
-
-def logprobs(token: SampledToken) -> NDArray[np.float64]:
-    values = np.empty(VOCAB)
-    for entry in token.top:
-        values[entry.token_id] = entry.logprob
-    return values
-
-
-@torch.inference_mode()
-def expected_logprobs(model: PreTrainedModel, tokens: list[int]) -> NDArray[np.float64]:
-    logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
-    found: NDArray[np.float64] = logits.double().log_softmax(-1).numpy()
-    return found
 
 
 class ManagedSequence(PagedSequence):
@@ -59,50 +42,12 @@ class ManagedSequence(PagedSequence):
         self._manager.free(self.table)
 
 
-def run_randomly(
-    runner: TorchRunner, sequences: Sequence[PagedSequence], dice: random.Random
-) -> list[dict[int, NDArray[np.float64]]]:
-    """Compute every sequence in random chunks and random batches.
-
-    Returns, for each sequence, the log-probabilities of the sampled rows by position.
-    """
-    found: list[dict[int, NDArray[np.float64]]] = [{} for _ in sequences]
-    while any(s.computed < len(s.tokens) for s in sequences):
-        spans: list[Span] = []
-        rows: list[tuple[int, int]] = []
-        places: list[tuple[int, int]] = []
-        for index, sequence in enumerate(sequences):
-            left = len(sequence.tokens) - sequence.computed
-            if left == 0 or dice.random() < 0.3:
-                continue
-            length = min(left, dice.choice([1, 1, 2, 5, 20]))
-            start = sequence.computed
-            for offset in range(length):
-                if dice.random() < 0.4:
-                    rows.append((len(spans), offset))
-                    places.append((index, start + offset))
-            spans.append(sequence.span(length, runner.block_size))
-        if not spans:
-            continue
-        runner.launch(planned(spans=spans, rows=rows))
-        result = runner.sample([Draw(EVERY_LOGPROB, 0)] * len(rows)).wait()
-        for (index, position), token in zip(places, result.tokens, strict=True):
-            found[index][position] = logprobs(token)
-    return found
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_random_batches_give_the_logits_of_plain_eager_attention(name: str, tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path, name)
     model = eager_model(str(tmp_path))
     dice = random.Random(name)
-    pool = list(range(runner.cache_groups[-1].num_blocks))
-    dice.shuffle(pool)
-    groups = len(runner.cache_groups)
-    sequences = [
-        PagedSequence([dice.randrange(VOCAB) for _ in range(length)], pool, groups=groups)
-        for length in (41, 3, 17, 30)
-    ]
+    sequences = random_sequences(runner, (41, 3, 17, 30), dice)
     found = run_randomly(runner, sequences, dice)
     assert sum(map(len, found)) > 10
     for sequence, rows in zip(sequences, found, strict=True):
@@ -158,11 +103,9 @@ def test_a_sequence_that_starts_on_shared_blocks_sees_them(tmp_path: Path) -> No
 
     second = PagedSequence([*range(10, 18), 50, 51, 52], pool, shared=first.tables[0][:2])
     second.computed = 8
-    row = (0, 2)
-    runner.launch(planned(spans=[second.span(3, 4)], rows=[row]))
-    [token] = runner.sample([Draw(EVERY_LOGPROB, 0)]).wait().tokens
+    [found] = row_logprobs(runner, [second.span(3, 4)], [(0, 2)])
     expected = expected_logprobs(model, second.tokens)[-1]
-    np.testing.assert_allclose(logprobs(token), expected, atol=1e-4)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_recomputing_from_an_earlier_position_overwrites_what_was_there(tmp_path: Path) -> None:
@@ -174,11 +117,9 @@ def test_recomputing_from_an_earlier_position_overwrites_what_was_there(tmp_path
 
     sequence.tokens[3:] = [20, 21]
     sequence.computed = 3
-    row = (0, 1)
-    runner.launch(planned(spans=[sequence.span(2, 4)], rows=[row]))
-    [token] = runner.sample([Draw(EVERY_LOGPROB, 0)]).wait().tokens
+    [found] = row_logprobs(runner, [sequence.span(2, 4)], [(0, 1)])
     expected = expected_logprobs(model, [5, 6, 7, 20, 21])[-1]
-    np.testing.assert_allclose(logprobs(token), expected, atol=1e-4)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3 with a window"])
@@ -212,9 +153,7 @@ def test_greedy_generation_equals_transformers_generate(name: str, tmp_path: Pat
 def test_bfloat16_with_packed_linears_stays_close_to_float32(tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path, "llama", dtype="bfloat16")
     sequence = PagedSequence(range(3, 20), list(range(40)))
-    row = (0, 16)
-    runner.launch(planned(spans=[sequence.span(17, 4)], rows=[row]))
-    [token] = runner.sample([Draw(EVERY_LOGPROB, 0)]).wait().tokens
+    [found] = row_logprobs(runner, [sequence.span(17, 4)], [(0, 16)])
     plain = eager_model(str(tmp_path), dtype="bfloat16").float()
     expected = expected_logprobs(plain, sequence.tokens)[-1]
-    assert np.corrcoef(logprobs(token), expected)[0, 1] > 0.99
+    assert np.corrcoef(found, expected)[0, 1] > 0.99

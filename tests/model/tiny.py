@@ -143,6 +143,7 @@ class PagedSequence:
         self.tables = [list(shared) for _ in range(groups)]
         self.pool = pool
         self.computed = 0
+        self.adapter = 0
 
     def span(self, length: int, block_size: int) -> Span:
         """The next ``length`` tokens, with blocks taken from the pool as needed."""
@@ -154,6 +155,7 @@ class PagedSequence:
             tokens=self.tokens[self.computed : end],
             start=self.computed,
             block_tables=tuple([tuple(table) for table in self.tables]),
+            adapter=self.adapter,
         )
         self.computed = end
         return span
@@ -170,6 +172,17 @@ def varied_model(folder: str, dtype: torch.dtype = torch.bfloat16) -> PreTrained
                 parameter.add_(torch.randn_like(parameter) * 0.2)
     whole: PreTrainedModel = model.to(dtype)
     return whole
+
+
+def random_texts(dice: random.Random, lengths: Sequence[int]) -> list[list[int]]:
+    return [[dice.randrange(VOCAB) for _ in range(length)] for length in lengths]
+
+
+@torch.inference_mode()
+def eager_logits(model: PreTrainedModel, texts: Sequence[list[int]]) -> list[Tensor]:
+    """Logits [tokens, V] of each text by transformers' own attention over all of it."""
+    model.set_attn_implementation("eager")
+    return [model(torch.tensor([text]), use_cache=False).logits[0].float() for text in texts]
 
 
 def run_in_random_batches(
@@ -213,3 +226,9 @@ def mean_error(rows: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
     """Relative error of the logits of a text, averaged over the texts."""
     errors = [float((a - b).norm() / b.norm()) for a, b in zip(rows, exact, strict=True)]
     return sum(errors) / len(errors)
+
+
+def assert_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    """Assert that the logits of texts are equal up to roundings of float32."""
+    for rows, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(rows, wanted, atol=2e-4, rtol=1e-3)

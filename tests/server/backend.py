@@ -1,18 +1,24 @@
-"""A server process with a fake engine, for tests of signals."""
+"""The assembled server: on a fake engine, with a client and nothing between, or in a process."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 
+import httpx
+import pytest
 import uvicorn
 
-from app.constraint import read_document
+from app.constraint import Compiler, read_document
 from app.core.request import EngineRequest
 from app.server.backend import Backend
-from app.server.composition import assemble
+from app.server.composition import Assembly, assemble
 from app.server.serve import DrainingServer
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
@@ -33,6 +39,28 @@ def backend(engine: FakeEngine) -> Backend:
         fingerprint="fp_test",
         products="torch",
     )
+
+
+def compiling(engine: FakeEngine) -> Backend:
+    """A backend with the real compiler, in its worker process."""
+    return replace(
+        backend(engine),
+        compile_target="app.constraint:compile_program",
+        link=Compiler(ByteVocabulary()).link,
+    )
+
+
+@asynccontextmanager
+async def started(assembly: Assembly) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a started server; its workers can import the tests."""
+    transport = httpx.ASGITransport(assembly.app, raise_app_exceptions=False)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(Path(__file__).parents[2]))
+        async with (
+            assembly.app.router.lifespan_context(assembly.app),
+            httpx.AsyncClient(transport=transport, base_url="http://test", timeout=300) as client,
+        ):
+            yield client
 
 
 def serve(

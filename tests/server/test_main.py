@@ -18,7 +18,7 @@ from app.__main__ import build_parser, main
 from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
-from tests.server.backend import backend, serve
+from tests.server.backend import backend, serve, started
 from tests.servers import Forked
 from tests.serving.fakes import FakeEngine
 
@@ -32,19 +32,14 @@ def chat(text: str, **fields: Any) -> dict[str, Any]:
 
 
 async def test_the_assembled_server_answers_compiles_and_counts(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
     metrics = Metrics()
     with caplog.at_level("INFO"):
         assembly = assemble(Settings(compile_workers=1), backend(FakeEngine()), metrics)
     told = r"memory limits: start \d+\.\d+ GiB, schemas 0.25 GiB, .*compile_workers 1.00 GiB; "
     assert re.search(told, caplog.text)
-    transport = httpx.ASGITransport(assembly.app)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
+    async with started(assembly) as client:
         regex = {"type": "regex", "pattern": "a+"}
         for _ in range(2):
             response = await client.post(CHAT, json=chat("hi", response_format=regex))
@@ -101,11 +96,7 @@ async def open_stream(client: httpx.AsyncClient, text: str) -> tuple[Any, Any]:
 async def test_more_choices_than_there_are_places_are_refused_by_name_and_number() -> None:
     settings = Settings(compile_workers=1, max_running=3, max_queue=2)
     assembly = assemble(settings, backend(FakeEngine()), Metrics())
-    transport = httpx.ASGITransport(assembly.app)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
+    async with started(assembly) as client:
         fits = await client.post(CHAT, json=chat("hi", n=5))
         large = await client.post(CHAT, json=chat("hi", n=6))
         body = {"model": "leapjson-demo", "prompt": ["a", "b"], "n": 3}
@@ -127,21 +118,18 @@ async def test_more_choices_than_there_are_places_are_refused_by_name_and_number
     ],
 )
 async def test_what_is_computed_for_one_key_is_of_no_use_to_another_unless_they_share(
-    settings: dict[str, Any], scopes: list[str], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], scopes: list[str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
     engine = FakeEngine()
     assembly = assemble(Settings(compile_workers=1, **settings), backend(engine), Metrics())
-    async with assembly.app.router.lifespan_context(assembly.app):
-        transport = httpx.ASGITransport(assembly.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            for key in ("one", "two"):
-                answer = await client.post(
-                    "/v1/completions",
-                    json={"model": "leapjson-demo", "prompt": "hi", "max_tokens": 8},
-                    headers={"Authorization": f"Bearer {key}"},
-                )
-                assert answer.status_code == 200, answer.text
+    async with started(assembly) as client:
+        for key in ("one", "two"):
+            answer = await client.post(
+                "/v1/completions",
+                json={"model": "leapjson-demo", "prompt": "hi", "max_tokens": 8},
+                headers={"Authorization": f"Bearer {key}"},
+            )
+            assert answer.status_code == 200, answer.text
     assert [request.scope for request in engine.added] == scopes
 
 

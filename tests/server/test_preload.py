@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from app.server.preload import load_types, warm
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteVocabulary
-from tests.server.backend import backend
+from tests.server.backend import compiling, started
 from tests.serving.fakes import FakeEngine
 
 ROOT = Path(__file__).parents[2]
@@ -34,28 +33,12 @@ class Review(BaseModel):
     rating: int | None = None
 
 
-@contextlib.asynccontextmanager
-async def server(
+def server(
     settings: Settings, answer: bytes, preloads: Mapping[str, ConstraintSpec] | None = None
-) -> AsyncIterator[httpx.AsyncClient]:
+) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     """A client of the assembled server: the real compiler, and an engine that sends ``answer``."""
-    real = replace(
-        backend(FakeEngine(lambda request: [answer])),
-        compile_target="app.constraint:compile_program",
-        link=Compiler(ByteVocabulary()).link,
-    )
-    assembly = assemble(settings, real, Metrics(), preloads)
-    transport = httpx.ASGITransport(assembly.app)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
-        yield client
-
-
-@pytest.fixture(autouse=True)
-def _tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
+    parts = compiling(FakeEngine(lambda request: [answer]))
+    return started(assemble(settings, parts, Metrics(), preloads))
 
 
 async def test_the_first_request_of_openais_sdk_finds_a_preloaded_model_compiled() -> None:

@@ -8,16 +8,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from app.constraint import Compiler
 from app.core.errors import InvalidRequest
 from app.core.images import (
     ExpandedPrompt,
@@ -31,8 +28,7 @@ from app.core.text import SEAM, RenderedPrompt
 from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
-from tests.fakes import ByteVocabulary
-from tests.server.backend import backend
+from tests.server.backend import backend, compiling, started
 from tests.serving.fakes import FakeEngine, FakeTokenizer
 from tests.serving.image_targets import PLACEHOLDER
 
@@ -185,7 +181,7 @@ async def seeing(*, schemas: bool = False, **settings: Any) -> AsyncIterator[See
     ``schemas``: whether they are compiled, by a worker that takes longer to start.
     """
     engine, tokenizer, encoder = FakeEngine(), SeeingTokenizer(), PixelEncoder()
-    blind = backend(engine)
+    blind = compiling(engine) if schemas else backend(engine)
     parts = replace(
         blind,
         tokenizer=tokenizer,
@@ -195,16 +191,6 @@ async def seeing(*, schemas: bool = False, **settings: Any) -> AsyncIterator[See
         vision_encoder=encoder,
         image_target="tests.serving.image_targets:prepare",
     )
-    if schemas:
-        target, link = "app.constraint:compile_program", Compiler(ByteVocabulary()).link
-        parts = replace(parts, compile_target=target, link=link)
-    assembly = assemble(Settings(compile_workers=1, **settings), parts, Metrics())
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(str(Path(__file__).parents[2]))  # workers import the tests
-        async with (
-            assembly.app.router.lifespan_context(assembly.app),
-            httpx.AsyncClient(
-                transport=httpx.ASGITransport(assembly.app), base_url="http://test", timeout=300
-            ) as client,
-        ):
-            yield Seeing(engine, tokenizer, client, encoder)
+    settings = {"compile_workers": 1, **settings}
+    async with started(assemble(Settings(**settings), parts, Metrics())) as client:
+        yield Seeing(engine, tokenizer, client, encoder)

@@ -21,7 +21,7 @@ from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteTokenizer, ByteVocabulary, ScriptedModel, ScriptedRunner
-from tests.server.backend import backend
+from tests.server.backend import backend, started
 from tests.serving.fakes import FakeEngine, until
 
 VOCABULARY = ByteVocabulary()
@@ -88,11 +88,7 @@ async def test_everybody_gets_503_when_the_device_fails(
     async def post(stream: bool) -> httpx.Response:
         return await client.post(CHAT, json=body(stream))
 
-    transport = httpx.ASGITransport(assembly.app)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
+    async with started(assembly) as client:
         running = [asyncio.ensure_future(post(stream)) for stream in (True, False)]
         while sum(len(plan) == 2 for plan in runner.plans) < 2:
             runner.allowed.release()  # the second request may join some steps later

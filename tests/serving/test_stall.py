@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import httpx
 import pytest
 
 from app.core.errors import DeviceFailed, EngineDied, InvalidRequest, LeapjsonError
@@ -22,7 +21,7 @@ from app.server.settings import Settings
 from app.serving.worker import EngineWorker
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteTokenizer, ByteVocabulary, ScriptedModel, ScriptedRunner
-from tests.server.backend import backend
+from tests.server.backend import backend, started
 from tests.serving.fakes import FakeEngine, until
 
 VOCABULARY = ByteVocabulary()
@@ -132,11 +131,7 @@ async def test_requests_of_a_hanging_engine_fail_as_soon_as_the_server_drains() 
     runner = HangingRunner()
     parts = replace(backend(FakeEngine()), engine=engine_of(runner), max_sequence_tokens=100)
     assembly = assemble(Settings(compile_workers=1, stall_seconds=1e-9), parts, Metrics())
-    transport = httpx.ASGITransport(assembly.app)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
+    async with started(assembly) as client:
         asked = asyncio.ensure_future(client.post(CHAT, json=BODY))
         try:
             await until(runner.entered.is_set)
@@ -152,16 +147,12 @@ async def test_liveness_and_readiness_say_that_the_engine_hangs() -> None:
     parts = replace(backend(FakeEngine()), engine=engine_of(runner), max_sequence_tokens=100)
     # So short that a step which waits for the gate exceeds it at once.
     assembly = assemble(Settings(compile_workers=1, stall_seconds=1e-9), parts, metrics)
-    transport = httpx.ASGITransport(assembly.app)
 
     def gauge() -> float:
         text = metrics.render()[0].decode()
         return float(re.findall(r"^leapjson_engine_step_age_seconds (\S+)$", text, re.M)[0])
 
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
+    async with started(assembly) as client:
         assert (await client.get("/health")).status_code == 200
         asked = asyncio.ensure_future(client.post(CHAT, json=BODY))
         try:

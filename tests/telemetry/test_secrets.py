@@ -17,7 +17,7 @@ from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.logs import configure_logging
 from app.telemetry.metrics import Metrics
-from tests.server.backend import backend
+from tests.server.backend import backend, started
 from tests.serving.fakes import FakeEngine
 from tests.telemetry.conftest import MODEL, Served
 
@@ -179,11 +179,7 @@ async def test_an_engine_that_dies_on_a_request_does_not_quote_it(log: io.String
     engine = FakeEngine()
     engine.crash = ValueError(SECRET)
     assembly = assemble(Settings(compile_workers=1), backend(engine), Metrics())
-    transport = httpx.ASGITransport(assembly.app, raise_app_exceptions=False)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
+    async with started(assembly) as client:
         response = await client.post(CHAT, json=PLAIN)
     assert response.status_code == 503
     entries = [json.loads(line) for line in log.getvalue().splitlines()]

@@ -4,8 +4,8 @@ import asyncio
 import json
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +31,7 @@ from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
 from app.telemetry.traces import Traces
 from tests.http.harness import listening
-from tests.server.backend import backend
+from tests.server.backend import backend, started
 from tests.servers import Forked
 from tests.serving.fakes import FakeEngine
 
@@ -61,16 +61,9 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     return exporter
 
 
-@asynccontextmanager
-async def client_of(engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
+def client_of(engine: FakeEngine) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     settings = Settings(compile_workers=1, served_model_name="demo")
-    assembly = assemble(settings, backend(engine), Metrics())
-    transport = httpx.ASGITransport(assembly.app, raise_app_exceptions=False)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
-        yield client
+    return started(assemble(settings, backend(engine), Metrics()))
 
 
 def by_name(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
@@ -83,9 +76,8 @@ def attributes(span: ReadableSpan) -> Mapping[str, Any]:
 
 
 async def test_a_request_is_a_server_span_under_the_clients_with_its_phases_as_children(
-    exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+    exporter: InMemorySpanExporter,
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
     body = BODY | {"response_format": {"type": "regex", "pattern": "x+"}, "stream": True}
     async with client_of(FakeEngine(lambda request: [b"x"] * 3)) as client:
         await client.post(CHAT, json=body, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})

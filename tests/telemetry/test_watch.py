@@ -6,8 +6,8 @@ import random
 import re
 import socket
 import string
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from app.server.settings import Settings
 from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
 from app.telemetry.watch import OTHER, KnownNames, Telemetry
-from tests.server.backend import backend
+from tests.server.backend import backend, started
 from tests.serving.fakes import FakeEngine, until
 from tests.telemetry.conftest import Served
 
@@ -32,17 +32,10 @@ LARGE_HEAD = b"GET /" + b"a" * ((1 << 16) - 4)
 """One byte over the limit, so that the server reads all; a reset could overtake its answer."""
 
 
-@asynccontextmanager
-async def client_of(
+def client_of(
     engine: FakeEngine, metrics: Metrics, **settings: Any
-) -> AsyncIterator[httpx.AsyncClient]:
-    assembly = assemble(Settings(compile_workers=1, **settings), backend(engine), metrics)
-    transport = httpx.ASGITransport(assembly.app, raise_app_exceptions=False)
-    async with (
-        assembly.app.router.lifespan_context(assembly.app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
-        yield client
+) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+    return started(assemble(Settings(compile_workers=1, **settings), backend(engine), metrics))
 
 
 def requests_total(metrics: Metrics) -> dict[tuple[str, str, str], float]:
@@ -175,9 +168,8 @@ async def test_a_stream_that_fails_midway_counts_and_is_logged_as_the_error_that
 
 
 async def test_compile_workers_that_crash_are_counted_and_their_errors_are_not_quoted(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
     metrics = Metrics()
     caplog.handler.setFormatter(JsonFormatter())
     async with client_of(FakeEngine(), metrics) as client:

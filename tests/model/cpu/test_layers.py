@@ -25,7 +25,14 @@ from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
-from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
+from tests.model.tiny import (
+    VOCAB,
+    eager_logits,
+    mean_error,
+    random_texts,
+    run_in_random_batches,
+    varied_model,
+)
 from tests.steps import planned
 
 FITS = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Linux")
@@ -91,12 +98,9 @@ def test_random_batches_differ_from_float32_no_more_than_transformers_does(
 ) -> None:
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
-    texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in (41, 3, 17, 90, 1)]
-    exact_model, plain_model = varied_model(folder, torch.float32), varied_model(folder)
-    for model in (exact_model, plain_model):
-        model.set_attn_implementation("eager")
-    exact = [exact_model(torch.tensor([text])).logits[0] for text in texts]
-    plain = [plain_model(torch.tensor([text])).logits[0].float() for text in texts]
+    texts = random_texts(dice, (41, 3, 17, 90, 1))
+    exact = eager_logits(varied_model(folder, torch.float32), texts)
+    plain = eager_logits(varied_model(folder), texts)
 
     route, model = AttentionRoute(), varied_model(folder)
     shapes = probe_layers(model, route)
@@ -187,11 +191,8 @@ def test_a_token_is_the_same_in_any_chunks_and_any_batch(
     assert runner.description.batch_invariant
     forward = runner._forward
     dice = random.Random(0)
-    text = [dice.randrange(VOCAB) for _ in range(90)]
-    others = [
-        Span([dice.randrange(VOCAB) for _ in range(length)], 0, (range(30 + 10 * i, 40 + 10 * i),))
-        for i, length in enumerate((1, 20, 3, 40, 1, 1, 17))
-    ]
+    text, *texts = random_texts(dice, (90, 1, 20, 3, 40, 1, 1, 17))
+    others = [Span(each, 0, (range(30 + 10 * i, 40 + 10 * i),)) for i, each in enumerate(texts)]
 
     def logits(cuts: list[int], beside: list[Span]) -> torch.Tensor:
         parts, first = [], 0

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +25,14 @@ from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
-from tests.model.interpreter import hasten, rounding_as_a_gpu_does
+from tests.model.compiled_mode import in_compiled_mode
+from tests.model.interpreter import DEVICE
 from tests.model.peft_files import ATTENTION, MLP, merge, save_adapter
 from tests.model.tiny import eager_model, save_config
 from tests.steps import planned
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-if DEVICE.type == "cpu":
-    hasten()
+pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
+
 SMALL = Device(multiprocessors=2, shared_bytes=99 << 10, capability=8)
 
 PARTS = {
@@ -45,12 +42,6 @@ PARTS = {
 """Modules that share an input, and the largest rank of an adapter."""
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 """Relative to the whole output; ``A x`` is rounded once in between."""
-
-
-@pytest.fixture(autouse=True)
-def exact_bfloat16() -> Iterator[None]:
-    with rounding_as_a_gpu_does(), torch.inference_mode():
-        yield
 
 
 def pair_of(target: Target, rank: int) -> Pair:
@@ -201,10 +192,5 @@ for capability in (80, 90, 100):
 
 
 def test_the_kernels_compile_and_fit_into_shared_memory_with_no_gpu_here() -> None:
-    # The interpreter accepts Python that the compiler rejects, so the kernels are also compiled.
-    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["shrink", "expand"] * 5
+    output = in_compiled_mode("-c", COMPILE)
+    assert output.split() == ["shrink", "expand"] * 5

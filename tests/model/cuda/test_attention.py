@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -34,9 +31,10 @@ from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import CacheGroup, KvStorage, LayerShape, allocate_groups
 from app.model.layers.attention import AttentionOptions
 from app.model.layers.latent import LatentHeads
+from tests.model.compiled_mode import in_compiled_mode
+from tests.model.interpreter import DEVICE
 from tests.model.trees import random_tree
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CPU = torch.device("cpu")
 BLOCK = 16
 SMALL = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
@@ -135,6 +133,65 @@ def new_heads(shape: LayerShape, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
+def there(options: AttentionOptions) -> AttentionOptions:
+    sinks = None if options.sinks is None else options.sinks.to(DEVICE)
+    slopes = None if options.slopes is None else options.slopes.to(DEVICE)
+    latent = options.latent
+    if latent is not None:
+        latent = LatentHeads(latent.keys.to(DEVICE), latent.values.to(DEVICE))
+    near = None if options.near is None else options.near.to(DEVICE)
+    return replace(options, sinks=sinks, slopes=slopes, latent=latent, near=near)
+
+
+def latent_heads(shape: LayerShape, nope: int = 5, value_dim: int = 7) -> LatentHeads:
+    count, rank = shape.group, shape.value_dim
+    return LatentHeads(
+        torch.randn(count, nope, rank) / rank**0.5, torch.randn(count, rank, value_dim)
+    )
+
+
+def compare(
+    shape: LayerShape,
+    options: AttentionOptions,
+    step: StepArrays,
+    *,
+    batch_invariant: bool = False,
+    limits: Device = SMALL,
+    close: float = 1e-4,
+) -> None:
+    """Assert that the results of a step, and what it stores, are those of the CPU attention."""
+    if shape.latent:
+        options = replace(options, latent=latent_heads(shape))
+    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
+    storage = make_storage({0: shape}, blocks, options.window)
+    copy = on_device(storage)
+    query, key, value = new_heads(shape, len(step.token_ids))
+    if shape.latent:
+        query = query[..., : 5 + shape.key_dim - shape.value_dim]
+    cpu = CpuAttention(storage)
+    cpu.begin(step)
+    expected = cpu.attend(
+        0, query, key, key[..., : shape.value_dim] if shape.latent else value, options
+    )
+
+    device = TritonAttention(
+        copy,
+        {0: shape},
+        max_model_len=2048,
+        batch_invariant=batch_invariant,
+        device=limits,
+        partial_tokens=1,
+    )
+    device.begin(step)
+    query, key, value = (part.to(DEVICE) for part in (query, key, value))
+    found = device.attend(
+        0, query, key, key[..., : shape.value_dim] if shape.latent else value, there(options)
+    )
+    torch.testing.assert_close(found.cpu(), expected, atol=close, rtol=1e-4)
+    for ours, theirs in ((copy.keys, storage.keys), (copy.values, storage.values)):
+        torch.testing.assert_close(ours[0].cpu(), theirs[0])
+
+
 @pytest.mark.parametrize(
     ("shape", "option", "batch", "batch_invariant"),
     [
@@ -154,29 +211,9 @@ def test_the_kernels_give_what_the_cpu_attention_gives(
     shape: str, option: str, batch: Sequence[tuple[int, int]], batch_invariant: bool
 ) -> None:
     torch.manual_seed(0)
-    layer, options = SHAPES[shape], OPTIONS[option]
+    options = OPTIONS[option]
     step = make_step(batch, random.Random(0), options.window)
-    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
-    storage = make_storage({0: layer}, blocks, options.window)
-    copy = on_device(storage)
-    query, key, value = new_heads(layer, len(step.token_ids))
-    cpu = CpuAttention(storage)
-    cpu.begin(step)
-    expected = cpu.attend(0, query, key, value, options)
-
-    device = TritonAttention(
-        copy,
-        {0: layer},
-        max_model_len=2048,
-        batch_invariant=batch_invariant,
-        device=SMALL,
-        partial_tokens=1,
-    )
-    device.begin(step)
-    found = device.attend(0, query.to(DEVICE), key.to(DEVICE), value.to(DEVICE), there(options))
-    torch.testing.assert_close(found.cpu(), expected, atol=2e-5, rtol=1e-4)
-    for ours, theirs in ((copy.keys, storage.keys), (copy.values, storage.values)):
-        torch.testing.assert_close(ours[0].cpu(), theirs[0])
+    compare(SHAPES[shape], options, step, batch_invariant=batch_invariant, close=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -192,87 +229,32 @@ def test_the_kernels_give_what_the_cpu_attention_gives(
 )
 def test_trees_are_what_they_are_on_the_cpu(shape: str, option: str, batch_invariant: bool) -> None:
     torch.manual_seed(0)
-    layer, options, dice = SHAPES[shape], OPTIONS[option], random.Random(option)
-    if layer.latent:
-        options = replace(options, latent=latent_heads(layer))
+    options = OPTIONS[option]
     batch = [(9, 20), (1, 7), (40, 30), (3, 0), (5, 290), (18, 3)]
-    step = make_step(batch, dice, options.window, trees=(0, 2, 3, 4))
-    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
-    storage = make_storage({0: layer}, blocks, options.window)
-    copy = on_device(storage)
-    query, key, value = new_heads(layer, len(step.token_ids))
-    if layer.latent:
-        query, value = query[..., : 5 + 28 - 20], key[..., :20]
-    cpu = CpuAttention(storage)
-    cpu.begin(step)
-    expected = cpu.attend(0, query, key, value, options)
-
-    device = TritonAttention(
-        copy,
-        {0: layer},
-        max_model_len=2048,
-        batch_invariant=batch_invariant and not layer.latent,
-        device=SMALL,
-        partial_tokens=1,
-    )
-    device.begin(step)
-    query, key, value = (part.to(DEVICE) for part in (query, key, value))
-    found = device.attend(0, query, key, value, there(options))
-    torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
+    step = make_step(batch, random.Random(option), options.window, trees=(0, 2, 3, 4))
+    compare(SHAPES[shape], options, step, batch_invariant=batch_invariant)
 
 
 @pytest.mark.parametrize("two_way", ["all", "windows"])
 @pytest.mark.parametrize(
-    ("shape", "option", "batch_invariant"),
+    ("option", "batch_invariant"),
     [
-        ("grouped heads", "plain", False),
-        ("grouped heads", "plain", True),
-        ("grouped heads", "window", False),
-        ("grouped heads", "everything", False),
-        ("grouped heads", "everything", True),
+        ("plain", False),
+        ("plain", True),
+        ("window", False),
+        ("everything", False),
+        ("everything", True),
     ],
 )
 def test_images_whose_tokens_see_one_another_are_what_they_are_on_the_cpu(
-    shape: str, option: str, batch_invariant: bool, two_way: TwoWay
+    option: str, batch_invariant: bool, two_way: TwoWay
 ) -> None:
     torch.manual_seed(0)
-    layer, options, dice = SHAPES[shape], OPTIONS[option], random.Random(option)
+    options, dice = OPTIONS[option], random.Random(option)
     batch = [(9, 20), (1, 7), (40, 30), (150, 5), (330, 290)]
     images = {2: [(25, 20), (50, 3)], 3: [(5, 3), (20, 100), (121, 34)], 4: [(310, 290)]}
     step = make_step(batch, dice, options.window, trees=(0,), images=images, two_way=two_way)
-    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
-    storage = make_storage({0: layer}, blocks, options.window)
-    copy = on_device(storage)
-    query, key, value = new_heads(layer, len(step.token_ids))
-    cpu = CpuAttention(storage)
-    cpu.begin(step)
-    expected = cpu.attend(0, query, key, value, options)
-
-    device = TritonAttention(
-        copy, {0: layer}, max_model_len=2048, batch_invariant=batch_invariant, device=SMALL,
-        partial_tokens=1,
-    )  # fmt: skip
-    device.begin(step)
-    query, key, value = (part.to(DEVICE) for part in (query, key, value))
-    found = device.attend(0, query, key, value, there(options))
-    torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
-
-
-def there(options: AttentionOptions) -> AttentionOptions:
-    sinks = None if options.sinks is None else options.sinks.to(DEVICE)
-    slopes = None if options.slopes is None else options.slopes.to(DEVICE)
-    latent = options.latent
-    if latent is not None:
-        latent = LatentHeads(latent.keys.to(DEVICE), latent.values.to(DEVICE))
-    near = None if options.near is None else options.near.to(DEVICE)
-    return replace(options, sinks=sinks, slopes=slopes, latent=latent, near=near)
-
-
-def latent_heads(shape: LayerShape, nope: int = 5, value_dim: int = 7) -> LatentHeads:
-    count, rank = shape.group, shape.value_dim
-    return LatentHeads(
-        torch.randn(count, nope, rank) / rank**0.5, torch.randn(count, rank, value_dim)
-    )
+    compare(SHAPES["grouped heads"], options, step, batch_invariant=batch_invariant)
 
 
 @pytest.mark.parametrize(
@@ -288,30 +270,9 @@ def test_the_kernels_read_latents_as_the_cpu_attention_does(
     shape: str, option: str, batch: Sequence[tuple[int, int]]
 ) -> None:
     torch.manual_seed(0)
-    layer, options = SHAPES[shape], OPTIONS[option]
-    heads = latent_heads(layer)
-    step = make_step(batch, random.Random(0), options.window)
-    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
-    storage = make_storage({0: layer}, blocks, options.window)
-    copy = on_device(storage)
-    tokens = len(step.token_ids)
-    query = torch.randn(layer.group, tokens, 5 + layer.key_dim - layer.value_dim)
-    entries = torch.randn(1, tokens, layer.key_dim)
-    cpu = CpuAttention(storage)
-    cpu.begin(step)
-    latents = entries[..., : layer.value_dim]
-    expected = cpu.attend(0, query, entries, latents, replace(options, latent=heads))
-
+    step = make_step(batch, random.Random(0), OPTIONS[option].window)
     large = Device(multiprocessors=1, shared_bytes=227 << 10, capability=9)
-    device = TritonAttention(copy, {0: layer}, max_model_len=2048, device=large, partial_tokens=1)
-    device.begin(step)
-    entries = entries.to(DEVICE)
-    found = device.attend(
-        0, query.to(DEVICE), entries, entries[..., : layer.value_dim],
-        there(replace(options, latent=heads)),
-    )  # fmt: skip
-    torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(copy.keys[0].cpu(), storage.keys[0])
+    compare(SHAPES[shape], OPTIONS[option], step, limits=large)
 
 
 def attention_of(
@@ -514,14 +475,8 @@ COMPILED = (
 
 
 def test_the_kernels_compile_for_gpus_that_are_not_here_and_fit_into_their_shared_memory() -> None:
-    # The interpreter accepts Python that the compiler rejects, so the kernels are also compiled.
-    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.model.compile_kernels", *COMPILED],
-        env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    compiled = [json.loads(line) for line in done.stdout.splitlines()]
+    output = in_compiled_mode("-m", "tests.model.compile_kernels", *COMPILED)
+    compiled = [json.loads(line) for line in output.splitlines()]
     names = [each["kernel"] for each in compiled]
     assert names.count("paged_attention") == 2 * len(COMPILED)
     assert len(names) == 5 * len(COMPILED)

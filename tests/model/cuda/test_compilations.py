@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from tests.model.compiled_mode import in_compiled_mode
 
 SCRIPT = """
 import logging, sys
 import torch
-from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from app.model.cuda.compilations import KernelCompilations
 from app.model.cuda.kernels.attention import take_drawn
-
-class NoGpu:
-    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
-    get_current_device = staticmethod(lambda: 0)
-    get_current_stream = staticmethod(lambda device: 0)
+from tests.model.compiled_mode import NoGpu
 
 driver.set_active(NoGpu())
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
@@ -38,12 +31,8 @@ print(second.while_loading, second.while_serving, first.while_loading)
 
 
 def test_a_kernel_that_is_compiled_while_serving_is_counted_and_named() -> None:
-    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    before, warning, after = done.stdout.splitlines()
+    output = in_compiled_mode("-c", SCRIPT)
+    before, warning, after = output.splitlines()
     assert before == "1 0", "other numbers need no variant"
     assert after == "1 1 2", "an address that is no multiple of 16 needs one; both counted it"
     assert "all requests waited for a kernel to compile" in warning

@@ -3,10 +3,7 @@ a GPU if there is one, else interpreted."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -17,22 +14,14 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 
 from app.model.cuda.kernels.elementwise import activate, add_norm, rms_norm, rotate_and_store
 from app.model.layers.architecture import Norm
-from tests.model.interpreter import hasten, rounding_as_a_gpu_does
+from tests.model.compiled_mode import in_compiled_mode
+from tests.model.interpreter import DEVICE
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-if DEVICE.type == "cpu":
-    hasten()
+pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 WIDTH = 72
 OTHER_ROWS = (2, 7, 33)
-
-
-@pytest.fixture(autouse=True)
-def exact_bfloat16() -> Iterator[None]:
-    torch.manual_seed(0)
-    with rounding_as_a_gpu_does(), torch.inference_mode():
-        yield
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -182,9 +171,4 @@ build(kernels._activate, dict(WIDTH=14336, BLOCK=1024, GELU=True))
 
 
 def test_the_kernels_compile_with_no_gpu_here() -> None:
-    # The interpreter accepts Python that the compiler rejects, so the kernels are also compiled.
-    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    in_compiled_mode("-c", COMPILE)

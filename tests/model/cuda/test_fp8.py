@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from tests.model.cuda.test_attention import (
     BATCH,
     BLOCK,
     CPU,
-    DEVICE,
     FAR,
     OPTIONS,
     SHAPES,
@@ -34,19 +32,21 @@ from tests.model.cuda.test_attention import (
     make_storage,
     new_heads,
     on_device,
+    there,
 )
 from tests.model.fused_models import fused, saved
-from tests.model.interpreter import rounding_as_a_gpu_does
-from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
+from tests.model.interpreter import DEVICE
+from tests.model.tiny import (
+    VOCAB,
+    eager_logits,
+    mean_error,
+    random_texts,
+    run_in_random_batches,
+    varied_model,
+)
 
 pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 LARGE = Device(multiprocessors=1, shared_bytes=227 << 10, capability=9)
-
-
-@pytest.fixture
-def as_on_a_gpu() -> Iterator[None]:
-    with rounding_as_a_gpu_does():
-        yield
 
 
 def rounded(heads: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,11 +100,10 @@ def test_attention_over_8_bits_is_that_over_what_they_stand_for(
     copy = in_8_bits(storage, layer, blocks)
     query, key, value = new_heads(layer, len(step.token_ids))
     key *= 30  # some numbers exceed the range of E4M3
-    latent, there = None, None
     if layer.latent:
-        latent = latent_heads(layer)
-        latent = LatentHeads(latent.keys.to(dtype), latent.values.to(dtype))
-        there = LatentHeads(latent.keys.to(DEVICE), latent.values.to(DEVICE))
+        heads = latent_heads(layer)
+        heads = LatentHeads(heads.keys.to(dtype), heads.values.to(dtype))
+        options = replace(options, latent=heads)
         query = query[..., : 5 + layer.key_dim - layer.value_dim]
     query = query / 30
 
@@ -112,11 +111,7 @@ def test_attention_over_8_bits_is_that_over_what_they_stand_for(
         copy, {0: replace(layer, fp8=True)}, max_model_len=2048, device=LARGE, partial_tokens=1
     )
     device.begin(step)
-    sinks = None if options.sinks is None else options.sinks.to(DEVICE)
-    found = device.attend(
-        0, query.to(DEVICE), key.to(DEVICE), value.to(DEVICE),
-        replace(options, sinks=sinks, latent=there),
-    )  # fmt: skip
+    found = device.attend(0, query.to(DEVICE), key.to(DEVICE), value.to(DEVICE), there(options))
 
     slots = torch.from_numpy(step.slots[0])
     read = restored(copy.keys[0], copy.key_scales[0])[slots].transpose(0, 1).to(dtype)
@@ -128,7 +123,7 @@ def test_attention_over_8_bits_is_that_over_what_they_stand_for(
         assert_rounded_like(of_value, widened(value))
     cpu = CpuAttention(storage)
     cpu.begin(step)
-    expected = cpu.attend(0, query, read, of_value, replace(options, latent=latent))
+    expected = cpu.attend(0, query, read, of_value, options)
     close = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
     scale = float(expected.float().abs().max())
     torch.testing.assert_close(found.cpu(), expected, atol=close * scale, rtol=close)
@@ -182,15 +177,11 @@ def test_8_bits_take_half_the_memory_and_their_scales() -> None:
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
 def test_a_model_over_8_bits_says_nearly_what_it_says_over_16(kind: str, tmp_path: Path) -> None:
     dice = random.Random(kind)
-    texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in (11, 2, 5)]
+    texts = random_texts(dice, (11, 2, 5))
     folder = saved(tmp_path, kind)
-    with torch.inference_mode():
-        plain = varied_model(folder, torch.float32)
-        plain.set_attn_implementation("eager")
-        expected = [plain(torch.tensor([text])).logits[0] for text in texts]
-        _, forward, attention = fused(folder, torch.float32, device_attention=True, fp8=True)
-        groups = len(attention.storage.groups)
-        found = run_in_random_batches(forward, groups, texts, dice)
+    expected = eager_logits(varied_model(folder, torch.float32), texts)
+    _, forward, attention = fused(folder, torch.float32, device_attention=True, fp8=True)
+    found = run_in_random_batches(forward, len(attention.storage.groups), texts, dice)
     assert 1e-4 < mean_error(found, expected) < 0.05
 
 
@@ -202,11 +193,10 @@ def test_self_check_measures_what_8_bits_change_and_refuses_too_much(
     plain = varied_model(folder, torch.float32)
     case = make_case(VOCAB, 4)
     expected = whole_logits(plain, case).to(DEVICE)
-    with torch.inference_mode():
+    check_rounded_cache(forward, case, 4, expected)
+    monkeypatch.setattr(self_check, "_ROUNDED_CACHE", 1e-5)
+    with pytest.raises(UnsupportedModel, match=r"an fp8 KV cache.*KV_CACHE_DTYPE"):
         check_rounded_cache(forward, case, 4, expected)
-        monkeypatch.setattr(self_check, "_ROUNDED_CACHE", 1e-5)
-        with pytest.raises(UnsupportedModel, match=r"an fp8 KV cache.*KV_CACHE_DTYPE"):
-            check_rounded_cache(forward, case, 4, expected)
 
 
 def test_8_bits_are_refused_where_they_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:

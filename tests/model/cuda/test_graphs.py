@@ -41,7 +41,8 @@ from app.model.kv_storage import LayerShape, allocate_groups
 from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.layers.recurrent import DeltaRule
 from app.model.state_storage import StateShape, allocate_states
-from tests.model.cuda.test_attention import BLOCK, CPU, DEVICE, make_storage, on_device
+from tests.model.cuda.test_attention import BLOCK, CPU, make_storage, on_device
+from tests.model.interpreter import DEVICE
 from tests.model.tiny import eager_model, save_config
 from tests.steps import planned
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,19 +13,17 @@ from triton.runtime.jit import KernelInterface
 
 from app.core.step import Span
 from app.model.inputs import lay_out
-from tests.model.fused_models import DEVICE, GEMMAS, fused, saved
-from tests.model.interpreter import rounding_as_a_gpu_does
+from tests.model.compiled_mode import in_compiled_mode
+from tests.model.fused_models import GEMMAS, fused, saved
+from tests.model.interpreter import DEVICE
 
-pytestmark = pytest.mark.skipif(DEVICE.type == "cuda", reason="launches are counted without a GPU")
+pytestmark = [
+    pytest.mark.skipif(DEVICE.type == "cuda", reason="launches are counted without a GPU"),
+    pytest.mark.usefixtures("as_on_a_gpu"),
+]
 
 ATTENTION_LAUNCHES = 3
 """Short tiles, long tiles, and the merge of chunks of keys."""
-
-
-@pytest.fixture(autouse=True)
-def exact_bfloat16() -> Iterator[None]:
-    with rounding_as_a_gpu_does(), torch.inference_mode():
-        yield
 
 
 class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -114,14 +108,9 @@ import sys
 from pathlib import Path
 
 import torch
-from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
-
-class NoGpu:
-    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
-    get_current_device = staticmethod(lambda: 0)
-    get_current_stream = staticmethod(lambda device: 0)
+from tests.model.compiled_mode import NoGpu
 
 def only_compiled(kernel, grid):
     return lambda *args, **named: kernel.run(*args, grid=grid, warmup=True, **named)
@@ -151,15 +140,8 @@ def test_all_is_compiled_for_an_h100_by_its_first_step_with_no_gpu_here(tmp_path
     for kind in ("qwen3", "gemma3"):
         (tmp_path / kind).mkdir()
         saved(tmp_path / kind, kind)
-    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", ONLY_COMPILED, str(tmp_path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    counts = [int(count) for count in done.stdout.split()]
+    output = in_compiled_mode("-c", ONLY_COMPILED, str(tmp_path))
+    counts = [int(count) for count in output.split()]
     # Kernels of norms with and without a sum, heads, activation, five products, and attention.
     assert counts[:5] == [10] * 5
     assert counts[5:] == [counts[5]] * 5

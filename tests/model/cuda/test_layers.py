@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,19 +18,22 @@ from app.core.step import Span
 from app.model.cuda.layers import FusedLayer, FusedNorm, fuse
 from app.model.inputs import lay_out
 from app.model.layers.attention import AttentionRoute, probe_layers
-from tests.model.fused_models import DEVICE, KINDS, OTHERS, SIZES, fused, saved
-from tests.model.interpreter import rounding_as_a_gpu_does
-from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
+from tests.model.fused_models import KINDS, OTHERS, SIZES, fused, saved
+from tests.model.interpreter import DEVICE
+from tests.model.tiny import (
+    assert_close,
+    eager_logits,
+    mean_error,
+    random_texts,
+    run_in_random_batches,
+    varied_model,
+)
 from tests.steps import planned
+
+pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 
 LENGTHS = (11, 2, 5)
 """Lengths of the texts, in tokens."""
-
-
-@pytest.fixture(autouse=True)
-def exact_bfloat16() -> Iterator[None]:
-    with rounding_as_a_gpu_does(), torch.inference_mode():
-        yield
 
 
 @pytest.mark.parametrize(
@@ -49,15 +51,12 @@ def test_random_batches_give_the_logits_of_transformers(
 ) -> None:
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
-    texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in LENGTHS]
-    plain = varied_model(folder, torch.float32)
-    plain.set_attn_implementation("eager")
-    expected = [plain(torch.tensor([text])).logits[0] for text in texts]
+    texts = random_texts(dice, LENGTHS)
+    expected = eager_logits(varied_model(folder, torch.float32), texts)
     model, forward, attention = fused(folder, torch.float32, **modes)
     assert sum(isinstance(m, FusedLayer) for m in model.modules()) == SIZES["num_hidden_layers"]
     found = run_in_random_batches(forward, len(attention.storage.groups), texts, dice)
-    for rows, wanted in zip(found, expected, strict=True):
-        torch.testing.assert_close(rows, wanted, atol=2e-4, rtol=1e-3)
+    assert_close(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +74,10 @@ def test_half_precision_differs_from_float32_no_more_than_transformers_does(
 ) -> None:
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
-    texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in LENGTHS]
-    exact_model, plain_model = varied_model(folder, torch.float32), varied_model(folder, dtype)
-    for model in (exact_model, plain_model):
-        model.set_attn_implementation("eager")
-    exact = [exact_model(torch.tensor([text])).logits[0] for text in texts]
-    plain = [plain_model(torch.tensor([text])).logits[0].float() for text in texts]
+    texts = random_texts(dice, LENGTHS)
+    exact, plain = (
+        eager_logits(varied_model(folder, each), texts) for each in (torch.float32, dtype)
+    )
     _, forward, attention = fused(folder, dtype)
     found = run_in_random_batches(forward, len(attention.storage.groups), texts, dice)
     assert mean_error(found, exact) < 1.3 * mean_error(plain, exact) < 0.1
@@ -140,15 +137,13 @@ def four_bits(model: nn.Module) -> None:
 def test_quantized_weights_are_multiplied_by_their_own_modules(kind: str, tmp_path: Path) -> None:
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
-    texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in LENGTHS]
+    texts = random_texts(dice, LENGTHS)
     plain = varied_model(folder, torch.float32)
     four_bits(plain)
-    plain.set_attn_implementation("eager")
-    expected = [plain(torch.tensor([text])).logits[0] for text in texts]
+    expected = eager_logits(plain, texts)
     _, forward, attention = fused(folder, torch.float32, change=four_bits)
     found = run_in_random_batches(forward, len(attention.storage.groups), texts, dice)
-    for rows, wanted in zip(found, expected, strict=True):
-        torch.testing.assert_close(rows, wanted, atol=2e-4, rtol=1e-3)
+    assert_close(found, expected)
 
 
 def test_quantized_weights_have_no_invariant_mode(tmp_path: Path) -> None:

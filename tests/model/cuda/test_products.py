@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from unittest import mock
 
 import pytest
@@ -14,12 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from app.model.cuda.kernels.product import Tiling, product, tiling
-from tests.model.interpreter import hasten, rounding_as_a_gpu_does
+from tests.model.compiled_mode import in_compiled_mode
+from tests.model.interpreter import DEVICE
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-if DEVICE.type == "cpu":
-    hasten()
-
+pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 
 SHAPES = {
     "one tile": (40, 72, Tiling(columns=64, depth=64, shares=1, stages=1)),
@@ -32,12 +26,6 @@ TOLERANCES = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 """Relative to the largest value, for results that are rounded once."""
 
 OTHER_ROWS = (2, 7, 33)
-
-
-@pytest.fixture(autouse=True)
-def exact_bfloat16() -> Iterator[None]:
-    with rounding_as_a_gpu_does(), torch.inference_mode():
-        yield
 
 
 def made(shape: str, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tiling]:
@@ -144,9 +132,4 @@ for capability in (80, 90, 100):
 
 
 def test_the_kernels_compile_and_fit_into_shared_memory_with_no_gpu_here() -> None:
-    # The interpreter accepts Python that the compiler rejects, so the kernels are also compiled.
-    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    in_compiled_mode("-c", COMPILE)

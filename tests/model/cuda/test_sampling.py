@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,12 +19,9 @@ from app.model.cpu.sampling import CpuSampler
 from app.model.cuda import sampling
 from app.model.cuda.sampling import DeviceSampler
 from tests.model import naive_sampling as naive
-from tests.model.interpreter import hasten
+from tests.model.compiled_mode import in_compiled_mode
+from tests.model.interpreter import DEVICE
 from tests.model.sampling_cases import CASES, VOCAB, WIDTH, random_logits, row_of
-
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-if DEVICE.type == "cpu":
-    hasten()
 
 GREEDY = SamplingParams(temperature=0.0)
 SOME = naive.pack({*range(0, VOCAB, 3), 70}, VOCAB)
@@ -313,39 +307,19 @@ def test_a_step_takes_few_launches(
     assert {name: sampler.launched.count(name) for name in sampler.launched} == launches
 
 
-def in_compiled_mode(script: str) -> str:
-    """Output of the script in a process that does not interpret kernels."""
-    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 PRELUDE = """
 import numpy as np
 import torch
-from triton.backends.compiler import GPUTarget
-import numpy as np
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 from app.core.request import SamplingParams
 from app.core.step import Draw
 from app.model.cuda.sampling import DeviceDraws, DeviceSampler
+from tests.model.compiled_mode import NoGpu
 
 DeviceDraws.wait = lambda self: None
 
-class NoDevice:
-    arch = 90
-    def get_current_target(self):
-        return GPUTarget("cuda", self.arch, 32)
-    def get_current_device(self):
-        return self.arch
-    def get_current_stream(self, device):
-        return 0
-
-driver.set_active(NoDevice())
+driver.set_active(NoGpu())
 
 class Warmed(DeviceSampler):
     # Goes to the compiler as a launch does, and not to a device.
@@ -359,7 +333,7 @@ def step(sampler, logits, params):
 
 COMPILE = """
 logits = torch.zeros(1, 128_256, dtype=torch.bfloat16)
-for NoDevice.arch in (80, 90, 100):
+for NoGpu.arch in (80, 90, 100):
     sampler = Warmed(128_256, torch.device("cpu"))
     step(sampler, logits, [SamplingParams(top_p=0.9, logprobs=1)])
     sampler.sample(logits, [Draw(SamplingParams(), key=0, scored=[np.arange(300, dtype=np.int32)])])
@@ -369,7 +343,7 @@ step(sampler, logits, [SamplingParams(temperature=0.0, logit_bias={0: 1.0})])
 
 
 def test_the_kernels_compile_for_ampere_hopper_and_blackwell_with_no_gpu_here() -> None:
-    in_compiled_mode(PRELUDE + COMPILE)
+    in_compiled_mode("-c", PRELUDE + COMPILE)
 
 
 COUNT = """
@@ -411,4 +385,4 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
 
 
 def test_no_kernel_is_compiled_after_the_warm_up() -> None:
-    in_compiled_mode(PRELUDE + COUNT)
+    in_compiled_mode("-c", PRELUDE + COUNT)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,16 +30,14 @@ from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
 from app.model.loaded import load
 from app.model.runner import TorchRunner
 from app.model.state_storage import StateShape, StateStorage, allocate_states
+from tests.model.compiled_mode import in_compiled_mode
 from tests.model.hybrid import hybrid_runner, lively_model
-from tests.model.interpreter import hasten, rounding_as_a_gpu_does
+from tests.model.interpreter import DEVICE, rounding_as_a_gpu_does
 from tests.model.layers.test_recurrent import RandomSteps
 from tests.model.tiny import VOCAB, runner_config
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CPU = torch.device("cpu")
 SLOTS = 30
-if DEVICE.type == "cpu":
-    hasten()
 
 
 def random_step(dice: random.Random, lengths: tuple[int, ...]) -> StepArrays:
@@ -197,14 +192,8 @@ def test_states_and_results_are_those_of_the_cpu(kind: str, padding: int) -> Non
 
 
 def test_the_kernels_compile_for_gpus_that_are_not_here() -> None:
-    # The interpreter accepts Python that the compiler rejects, so the kernels are also compiled.
-    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.model.compile_scans", "80", "90", "100"],
-        env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    compiled = [json.loads(line) for line in done.stdout.splitlines()]
+    output = in_compiled_mode("-m", "tests.model.compile_scans", "80", "90", "100")
+    compiled = [json.loads(line) for line in output.splitlines()]
     assert len(compiled) == 3 * 6
     assert {each["gpu"] for each in compiled} == {80, 90, 100}
     assert max(each["shared"] for each in compiled) <= 48 << 10

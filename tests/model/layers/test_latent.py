@@ -25,7 +25,15 @@ from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_l
 from app.model.layers.latent import LatentHeads, LatentProjection, keep_latents
 from app.model.loaded import load
 from app.model.self_check import worst_error
-from tests.model.tiny import VOCAB, eager_model, run_in_random_batches, runner_config
+from tests.model.tiny import (
+    VOCAB,
+    assert_close,
+    eager_logits,
+    eager_model,
+    random_texts,
+    run_in_random_batches,
+    runner_config,
+)
 
 TINY: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -86,16 +94,6 @@ def forward_of(model: Any, blocks: int = 60) -> tuple[RaggedForward, dict[int, L
     return RaggedForward(model, route, CpuAttention(storage)), shapes
 
 
-def texts_of(dice: random.Random) -> list[list[int]]:
-    return [[dice.randrange(VOCAB) for _ in range(length)] for length in (41, 3, 17, 30)]
-
-
-@torch.inference_mode()
-def plain_logits(model: Any, text: list[int]) -> Tensor:
-    logits: Tensor = model(input_ids=torch.tensor([text]), use_cache=False).logits[0].float()
-    return logits
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_batches_give_the_logits_of_plain_eager_attention(kind: str, tmp_path: Path) -> None:
     folder = save(tmp_path, kind)
@@ -105,11 +103,9 @@ def test_random_batches_give_the_logits_of_plain_eager_attention(kind: str, tmp_
         (1, 12, 8, 6)
     }
     dice = random.Random(kind)
-    texts = texts_of(dice)
+    texts = random_texts(dice, (41, 3, 17, 30))
     found = run_in_random_batches(forward, 1, texts, dice)
-    plain = eager_model(folder)
-    for text, rows in zip(texts, found, strict=True):
-        torch.testing.assert_close(rows, plain_logits(plain, text), atol=2e-4, rtol=1e-4)
+    assert_close(found, eager_logits(eager_model(folder), texts))
 
 
 def test_layers_of_a_hybrid_model_keep_latents_beside_those_with_states(tmp_path: Path) -> None:
@@ -130,21 +126,19 @@ def test_layers_of_a_hybrid_model_keep_latents_beside_those_with_states(tmp_path
 def test_the_kernels_of_a_gpu_read_them_too(tmp_path: Path) -> None:
     from app.model.cuda.attention import TritonAttention
     from app.model.cuda.tiles import Device
+    from tests.model.interpreter import DEVICE
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     folder = save(tmp_path, "DeepSeek V3", num_hidden_layers=1)
     model: Any = eager_model(folder)
     route = AttentionRoute()
-    shapes = keep_latents(model.to(device), route, probe_layers(model, route))
-    storage = allocate(shapes, num_blocks=30, block_size=4, device=device)
+    shapes = keep_latents(model.to(DEVICE), route, probe_layers(model, route))
+    storage = allocate(shapes, num_blocks=30, block_size=4, device=DEVICE)
     small = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
     attention = TritonAttention(storage, shapes, max_model_len=128, device=small)
     dice = random.Random(2)
-    texts = [[dice.randrange(VOCAB) for _ in range(length)] for length in (21, 3)]
+    texts = random_texts(dice, (21, 3))
     found = run_in_random_batches(RaggedForward(model, route, attention), 1, texts, dice, blocks=30)
-    plain = eager_model(folder)
-    for text, rows in zip(texts, found, strict=True):
-        torch.testing.assert_close(rows, plain_logits(plain, text), atol=2e-4, rtol=1e-4)
+    assert_close(found, eager_logits(eager_model(folder), texts))
 
 
 @pytest.mark.parametrize("expanded", [True, False])
@@ -158,13 +152,13 @@ def test_long_spans_are_the_same_absorbed_and_expanded(
     model: Any = eager_model(folder)
     forward, _ = forward_of(model.to(dtype))
     dice = random.Random(1)
-    texts = texts_of(dice)
+    texts = random_texts(dice, (41, 3, 17, 30))
     found = run_in_random_batches(forward, 1, texts, dice, lengths=(1, 9, 20))
     model = eager_model(folder)
     plain = model.to(dtype).float()  # weights rounded to ``dtype``
     tolerance = 1e-5 if dtype == torch.float32 else 0.06
-    for text, rows in zip(texts, found, strict=True):
-        assert worst_error(rows, plain_logits(plain, text)) < tolerance
+    for rows, wanted in zip(found, eager_logits(plain, texts), strict=True):
+        assert worst_error(rows, wanted) < tolerance
 
 
 SINKS = torch.tensor([1.0, -1.0, 0.5])
@@ -263,8 +257,8 @@ def test_values_that_are_not_what_the_projection_gave_are_kept_as_they_come(
     assert not any(shape.latent for shape in shapes.values())
     assert not any(isinstance(module, LatentProjection) for module in model.modules())
     text = list(range(30))
-    [rows] = run_in_random_batches(forward, 1, [text], random.Random(0))
-    torch.testing.assert_close(rows, plain_logits(eager_model(folder), text), atol=2e-4, rtol=1e-4)
+    found = run_in_random_batches(forward, 1, [text], random.Random(0))
+    assert_close(found, eager_logits(eager_model(folder), [text]))
 
 
 def test_latents_that_are_larger_than_keys_and_values_are_not_kept(tmp_path: Path) -> None:
@@ -275,11 +269,11 @@ def test_latents_that_are_larger_than_keys_and_values_are_not_kept(tmp_path: Pat
 def test_outside_of_a_step_the_model_computes_what_it_always_did(tmp_path: Path) -> None:
     model = eager_model(save(tmp_path, "DeepSeek V3"))
     text = list(range(20))
-    before = plain_logits(model, text)
+    [before] = eager_logits(model, [text])
     forward_of(model)
     assert any(isinstance(module, LatentProjection) for module in model.modules())
-    model.set_attn_implementation("eager")
-    assert torch.equal(plain_logits(model, text), before)
+    [after] = eager_logits(model, [text])
+    assert torch.equal(after, before)
 
 
 def test_an_adapter_cannot_be_added_to_what_computes_nothing(tmp_path: Path) -> None:

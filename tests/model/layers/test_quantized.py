@@ -34,12 +34,19 @@ from app.model.layers.quantized import (
 )
 from app.model.runner import TorchRunner
 from tests.model.cpu.test_quantized_panels import random_weight
-from tests.model.tiny import mean_error, run_in_random_batches, varied_model
+from tests.model.tiny import (
+    VOCAB,
+    eager_logits,
+    mean_error,
+    random_texts,
+    run_in_random_batches,
+    varied_model,
+)
 
 RUNS = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Linux")
 
 SIZES = {
-    "vocab_size": 96,
+    "vocab_size": VOCAB,
     "hidden_size": 96,
     "intermediate_size": 160,
     "num_hidden_layers": 2,
@@ -93,12 +100,6 @@ def in_pieces(model: PreTrainedModel, texts: list[list[int]], dice: random.Rando
     )
 
 
-@torch.inference_mode()
-def by_torch(model: PreTrainedModel, texts: list[list[int]]) -> list[Tensor]:
-    model.set_attn_implementation("eager")
-    return [model(torch.tensor([text])).logits[0].float() for text in texts]
-
-
 @RUNS
 @pytest.mark.parametrize("name", ["int8", "int4"])
 @pytest.mark.parametrize("kind", ["llama with biases", "qwen3, tied", "mistral with a window"])
@@ -108,11 +109,11 @@ def test_random_batches_differ_from_the_same_weights_as_floats_by_rounding_alone
 ) -> None:
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
-    texts = [[dice.randrange(96) for _ in range(n)] for n in (41, 3, 17, 90, 1)]
+    texts = random_texts(dice, (41, 3, 17, 90, 1))
     exact_model, model = varied_model(folder, torch.float32), varied_model(folder)
     for each in (exact_model, model):
         assert quantize_linears(each, name) == 2 * 7 + 1
-    exact, plain = by_torch(exact_model, texts), by_torch(model, texts)
+    exact, plain = eager_logits(exact_model, texts), eager_logits(model, texts)
     found = in_pieces(model, texts, dice)
     assert sum(isinstance(module, FusedLayer) for module in model.modules()) == 2
     assert mean_error(found, exact) < 0.03
@@ -147,7 +148,7 @@ def test_a_layer_may_hold_several_kinds_of_weights(tmp_path: Path) -> None:
     """Like 4-bit GGUF files, which store value and down projections in 6 bits."""
     folder = saved(tmp_path, "llama with biases")
     dice = random.Random(0)
-    texts = [[dice.randrange(96) for _ in range(n)] for n in (9, 30)]
+    texts = random_texts(dice, (9, 30))
     model = varied_model(folder)
     quantize_linears(model, "int4")
     for layer in model.model.layers:
@@ -155,7 +156,7 @@ def test_a_layer_may_hold_several_kinds_of_weights(tmp_path: Path) -> None:
             old = getattr(parent, leaf)
             stored = random_weight(INT8_HALVES, old.out_features, old.in_features)
             setattr(parent, leaf, QuantizedLinear(stored, old.bias))
-    exact = by_torch(model, texts)
+    exact = eager_logits(model, texts)
     found = in_pieces(model, texts, dice)
     assert sum(isinstance(module, FusedLayer) for module in model.modules()) == 2
     assert mean_error(found, exact) < 0.03

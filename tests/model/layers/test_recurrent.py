@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
-from app.core.request import SamplingParams
-from app.core.step import Draw, Span
+from app.core.step import Span
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.scan import CpuScan
 from app.model.forward import RaggedForward
@@ -34,31 +33,10 @@ from app.model.self_check import (
 )
 from app.model.state_storage import allocate_states
 from tests.model.hybrid import KINDS, Slots, StatefulSequence, hybrid_runner, lively_model
+from tests.model.rows import expected_logprobs, row_logprobs
 from tests.model.tiny import VOCAB
-from tests.steps import planned
 
-EVERY_LOGPROB = SamplingParams(temperature=0.0, logprobs=VOCAB)
 BLOCK = 4
-
-
-@torch.inference_mode()
-def whole_logprobs(model: PreTrainedModel, tokens: list[int]) -> NDArray[np.float64]:
-    logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
-    found: NDArray[np.float64] = logits.double().log_softmax(-1).numpy()
-    return found
-
-
-def run(
-    runner: TorchRunner, spans: list[Span], rows: list[tuple[int, int]]
-) -> list[NDArray[np.float64]]:
-    """Log-probabilities of the rows."""
-    runner.launch(planned(spans, rows))
-    drawn = runner.sample([Draw(EVERY_LOGPROB, 0)] * len(rows)).wait().tokens
-    found = np.empty((len(rows), VOCAB))
-    for row, token in zip(found, drawn, strict=True):
-        for entry in token.top:
-            row[entry.token_id] = entry.logprob
-    return list(found)
 
 
 class RandomSteps:
@@ -86,7 +64,7 @@ class RandomSteps:
         if shared is not None:
             sequence.kept.append((at, dict(shared.kept)[at]))
         self.sequences.append(sequence)
-        self.expected.append(whole_logprobs(self.model, text))
+        self.expected.append(expected_logprobs(self.model, text))
 
     def _tables(self, shared: StatefulSequence | None) -> list[list[int]]:
         return [[] for _ in self.blocks] if shared is None else shared.tables
@@ -114,7 +92,9 @@ class RandomSteps:
             backs.append((sequence, max(start, start + length - dropped)))
         if not spans:
             return
-        for (index, position), row in zip(places, run(self.runner, spans, rows), strict=True):
+        for (index, position), row in zip(
+            places, row_logprobs(self.runner, spans, rows), strict=True
+        ):
             np.testing.assert_allclose(row, self.expected[index][position], atol=2e-4)
         self.compared += len(rows)
         for sequence, position in backs:
@@ -155,10 +135,10 @@ def test_from_the_empty_state_the_same_span_says_something_else(tmp_path: Path) 
     runner = hybrid_runner(tmp_path, model)
     text = list(range(20, 40))
     table = [[*range(5)]]
-    run(runner, [Span(text[:16], 0, table, saves=[(16, 1)])], [])
-    expected = whole_logprobs(model, text)[-1]
-    [right] = run(runner, [Span(text[16:], 16, table, state=1)], [(0, 3)])
-    [lost] = run(runner, [Span(text[16:], 16, table)], [(0, 3)])
+    row_logprobs(runner, [Span(text[:16], 0, table, saves=[(16, 1)])], [])
+    expected = expected_logprobs(model, text)[-1]
+    [right] = row_logprobs(runner, [Span(text[16:], 16, table, state=1)], [(0, 3)])
+    [lost] = row_logprobs(runner, [Span(text[16:], 16, table)], [(0, 3)])
     np.testing.assert_allclose(right, expected, atol=2e-4)
     assert np.abs(lost - expected).max() > 0.05
 

@@ -14,7 +14,13 @@ from app.model.cuda.layers import FusedLayer
 from app.model.parallel.shares import Summed, share
 from tests.model.fused_models import SIZES, fused, saved
 from tests.model.parallel.threads import ThreadGroup, on_all_ranks
-from tests.model.tiny import VOCAB, run_in_random_batches, varied_model
+from tests.model.tiny import (
+    assert_close,
+    eager_logits,
+    random_texts,
+    run_in_random_batches,
+    varied_model,
+)
 
 
 @pytest.mark.parametrize("kind", ["llama with biases", "qwen3", "gemma3"])
@@ -23,11 +29,8 @@ def test_fused_layers_of_two_ranks_give_the_logits_of_transformers(
 ) -> None:
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
-    texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in (9, 3)]
-    plain = varied_model(folder, torch.float32)
-    plain.set_attn_implementation("eager")
-    with torch.inference_mode():
-        expected = [plain(torch.tensor([text])).logits[0] for text in texts]
+    texts = random_texts(dice, (9, 3))
+    expected = eager_logits(varied_model(folder, torch.float32), texts)
 
     def run(group: ThreadGroup) -> list[Tensor]:
         with torch.inference_mode():
@@ -42,5 +45,4 @@ def test_fused_layers_of_two_ranks_give_the_logits_of_transformers(
 
     # One at a time: Triton's interpreter patches modules that all threads share.
     for found in on_all_ranks(2, run, one_at_a_time=True):
-        for rows, wanted in zip(found, expected, strict=True):
-            torch.testing.assert_close(rows, wanted, atol=2e-4, rtol=1e-3)
+        assert_close(found, expected)
