@@ -97,6 +97,16 @@ def test_a_configuration_that_asks_for_more_is_refused_by_name(
         slots.read(str(folder))
 
 
+def test_layers_chosen_by_number_need_no_weights_elsewhere(
+    model: Any, slots: AdapterSlots, tmp_path: Path
+) -> None:
+    left_out: dict[str, Any] = {
+        f"{Q}{part}.weight".replace("layers.0", "layers.1"): None for part in "AB"
+    }
+    folder = save_adapter(tmp_path, model, ("q_proj",), changes=left_out, layers_to_transform=0)
+    assert [*slots.read(str(folder)).pairs] == ["model.layers.0.self_attn.q_proj"]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -148,7 +148,7 @@ def _is_positive(value: object) -> bool:
 
 def _wanted(config: Mapping[str, Any]) -> list[re.Pattern[str]]:
     """Patterns of ``target_modules``; none if other fields also choose the modules."""
-    if any(config.get(name) for name in ("exclude_modules", "layers_to_transform")):
+    if config.get("exclude_modules") or config.get("layers_to_transform") not in (None, []):
         return []
     targets = config.get("target_modules")
     if isinstance(targets, str):
