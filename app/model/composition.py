@@ -350,7 +350,8 @@ def _vocab_size(loaded: LoadedModel, tokens: int | None) -> int:
     width = int(loaded.model.config.get_text_config().vocab_size)
     if tokens is not None and tokens > width:
         raise UnsupportedModel(
-            f"the tokenizer has {tokens} tokens, but the model gives logits for {width}"
+            f"the tokenizer has {tokens} tokens, but the model gives logits for {width}: remove "
+            f"those with ids of {width} or more from the tokenizer's files"
         )
     return tokens or width
 
