@@ -126,13 +126,14 @@ class _Exchange(HfQuantizer):
         for name, weight in stored.weights.items():
             owner, _, leaf = name.rpartition(".")
             if owner.endswith(".experts") and leaf in _OF_EXPERTS:
-                if leaf == _OF_EXPERTS[0]:
-                    down = stored.weights.get(f"{owner}.{_OF_EXPERTS[1]}")
-                    if down is None:
-                        raise UnsupportedModel(
-                            "only some experts are quantised, which is not supported"
-                        )
-                    experts = QuantizedExperts(model.get_submodule(owner), weight, down)
+                gate_up, down = (stored.weights.get(f"{owner}.{part}") for part in _OF_EXPERTS)
+                if gate_up is None or down is None:
+                    raise UnsupportedModel(
+                        f"only some weights of {owner} are quantised, which is not supported; set "
+                        "LEAPJSON_DEQUANTIZE=true to serve the model with 16-bit weights"
+                    )
+                if weight is down:
+                    experts = QuantizedExperts(model.get_submodule(owner), gate_up, down)
                     model.set_submodule(owner, experts)
                 continue
             try:

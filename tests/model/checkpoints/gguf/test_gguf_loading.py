@@ -91,6 +91,19 @@ def test_experts_are_linear_layers_of_their_own(tmp_path: Path) -> None:
     assert len(experts.gate_up) == len(experts.down) == 4
 
 
+@pytest.mark.parametrize("part", ["gate", "down"])
+def test_experts_that_are_quantised_in_part_are_refused_with_the_remedy(
+    tmp_path: Path, part: str
+) -> None:
+    def kind(name: str) -> Kind:
+        return all_as(Kind.F16 if f"ffn_{part}_exps" in name else Kind.Q4_1)(name)
+
+    path = write_gguf(tmp_path / "m.gguf", tiny_model("qwen3moe"), kind)
+    with pytest.raises(UnsupportedModel, match="only some weights of .*LEAPJSON_DEQUANTIZE"):
+        loaded(path)
+    assert loaded(path, dequantize=True)
+
+
 def test_a_type_without_panels_is_rounded_to_8_bits_and_the_log_says_what_it_costs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
