@@ -99,7 +99,7 @@ def test_experts_that_are_quantised_in_part_are_refused_with_the_remedy(
         return all_as(Kind.F16 if f"ffn_{part}_exps" in name else Kind.Q4_1)(name)
 
     path = write_gguf(tmp_path / "m.gguf", tiny_model("qwen3moe"), kind)
-    with pytest.raises(UnsupportedModel, match="only some weights of .*LEAPJSON_DEQUANTIZE"):
+    with pytest.raises(UnsupportedModel, match=r"only some weights of .*LEAPJSON_DEQUANTIZE"):
         loaded(path)
     assert loaded(path, dequantize=True)
 
