@@ -244,7 +244,7 @@ def _multiplies_by_loops(config: ModelConfig, device: torch.device) -> bool:
     Experts and images are computed by torch, which is several times as fast in float32 on a CPU
     without bfloat16 instructions.
     """
-    if device.type != "cpu" or not config.pack_linears or not panels.runs_here():
+    if device.type != "cpu" or not panels.runs_here():
         return False
     settings = read_config(config.model)
     experts = any("expert" in name for name in settings.get_text_config().to_dict())

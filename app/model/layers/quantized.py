@@ -105,8 +105,6 @@ def require_loops(config: ModelConfig, device: torch.device, weights: str, way_o
         )
     elif lacking := panels.missing():
         problem = f"need AVX2 and Linux; missing: {', '.join(lacking)}"
-    elif not config.pack_linears:
-        problem = "need pack_linears"
     if problem:
         raise UnsupportedModel(f"{weights} {problem}, or {way_out}")
 

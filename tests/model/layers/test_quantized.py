@@ -246,7 +246,6 @@ def test_weights_that_are_rounded_wrongly_are_refused(
     [
         ({}, "cuda", "int4 weights run only on the CPU; set LEAPJSON_DEVICE to cpu, or do that"),
         ({"dtype": "float32"}, "cpu", "need bfloat16 activations, but dtype is float32"),
-        ({"pack_linears": False}, "cpu", "need pack_linears"),
     ],
 )
 @RUNS
