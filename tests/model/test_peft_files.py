@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,9 +64,12 @@ def test_a_pattern_is_compiled_once_however_many_modules_there_are(
 ) -> None:
     compiled: list[str] = []
     compile_pattern = peft._compiled
-    monkeypatch.setattr(
-        peft, "_compiled", lambda pattern: compiled.append(pattern) or compile_pattern(pattern)
-    )
+
+    def counted(pattern: str) -> re.Pattern[str]:
+        compiled.append(pattern)
+        return compile_pattern(pattern)
+
+    monkeypatch.setattr(peft, "_compiled", counted)
     each = dict.fromkeys(adapted_modules(model, ATTENTION), 4)
     read_adapter(str(save_adapter(tmp_path, model, ATTENTION, rank_pattern=each)))
     assert len(compiled) == len(each) == 8
