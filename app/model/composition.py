@@ -47,7 +47,7 @@ from app.model.layers.architecture import position_limit
 from app.model.layers.quantized import (
     QuantizedEmbedding,
     QuantizedLinear,
-    require_quantizable,
+    require_loops,
 )
 from app.model.loaded import LoadedModel, load
 from app.model.memory_profile import (
@@ -127,7 +127,9 @@ def _load(
     if device.type == "cuda":  # products that are split along the sum add their parts in float32
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    require_quantizable(config, device)
+    if config.quantize is not None:
+        weights, way_out = f"{config.quantize} weights (quantize)", "leave LEAPJSON_QUANTIZE out"
+        require_loops(config, device, weights, f"{way_out} (on a GPU serve a quantised checkpoint)")
     if config.kv_cache_dtype == "fp8":
         require_fp8(device)
     by_loops = config.quantize is not None or run_as_stored(config, device)
@@ -158,7 +160,13 @@ def _load(
         loaded = loaded.in_fp8()
     require_no_growth(model, sum(loaded_bytes.values()))
 
-    vocab_size = _vocab_size(loaded, config.vocab_size)
+    width = int(model.config.get_text_config().vocab_size)
+    vocab_size = config.vocab_size or width
+    if vocab_size > width:
+        raise UnsupportedModel(
+            f"the tokenizer has {vocab_size} tokens, but the model gives logits for {width}: "
+            f"remove those with ids of {width} or more from the tokenizer's files"
+        )
     with progress.stage("self-check of sampling"):
         sampler = _sampler(vocab_size, device, dtype)
     if budget is None:
@@ -236,7 +244,7 @@ def _multiplies_by_loops(config: ModelConfig, device: torch.device) -> bool:
     Experts and images are computed by torch, which is several times as fast in float32 on a CPU
     without bfloat16 instructions.
     """
-    if device.type != "cpu" or not config.pack_linears or not panels.runs_here():
+    if device.type != "cpu" or not panels.runs_here():
         return False
     settings = read_config(config.model)
     experts = any("expert" in name for name in settings.get_text_config().to_dict())
@@ -346,15 +354,6 @@ def _agreed(number: int, group: Group | None) -> int:
     return number if group is None else group.least(number)
 
 
-def _vocab_size(loaded: LoadedModel, tokens: int | None) -> int:
-    width = int(loaded.model.config.get_text_config().vocab_size)
-    if tokens is not None and tokens > width:
-        raise UnsupportedModel(
-            f"the tokenizer has {tokens} tokens, but the model gives logits for {width}"
-        )
-    return tokens or width
-
-
 def _max_model_len(use: CacheUse, cache_tokens: int | None) -> int:
     """``cache_tokens`` None: the model has no attention, so no cache limits its length."""
     required, limit = use.required, use.limit
@@ -387,20 +386,8 @@ def run_as_stored(config: ModelConfig, device: torch.device) -> bool:
         kind = kind if kind in METHODS else None
     if kind is None:
         return False
-    problem = ""
-    if device.type != "cpu":
-        problem = "run only on the CPU; set LEAPJSON_DEVICE to cpu, serve safetensors,"
-    elif config.dtype not in ("auto", "bfloat16"):
-        problem = (
-            f"need bfloat16 activations, but dtype is {config.dtype}; set LEAPJSON_DTYPE to auto"
-        )
-    elif lacking := panels.missing():
-        problem = f"need AVX2 and Linux; missing: {', '.join(lacking)}. Serve another"
-    elif not config.pack_linears:
-        problem = "need pack_linears"
-    if problem:
-        way_out = " or set LEAPJSON_DEQUANTIZE" if kind == "GGUF" else ""
-        raise UnsupportedModel(f"{config.model}: quantised weights of {kind} {problem}{way_out}")
+    way_out = "serve another model" + ", or set LEAPJSON_DEQUANTIZE" * (kind == "GGUF")
+    require_loops(config, device, f"{config.model}: quantised weights of {kind}", way_out)
     return True
 
 

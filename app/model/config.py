@@ -70,8 +70,6 @@ class ModelConfig:
     """Use random weights (the same every time); for benchmarks and tests."""
     threads: int | None = None
     """CPU threads of one forward pass; None: torch's default, but no more than are granted."""
-    pack_linears: bool = True
-    """Repack bfloat16 weights for the CPU's matrix units where this torch can do it."""
     batch_invariant: bool = False
     """Give a token the same numbers, bit for bit, whatever else its step computes and however its
     sequence is cut into steps. Slower; refused where it is not supported."""

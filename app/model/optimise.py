@@ -137,7 +137,7 @@ def _fuse_or_pack(
         torch.cuda.empty_cache()  # frees the parts of joined weights
         return Prepared(fused_layers=fused, products="own kernels")
     products, quantized, amx_from = "torch", kinds_of(model), (0, 0)
-    own = config.pack_linears and can_fuse(model)
+    own = can_fuse(model)
     if own:
         products = "own loops"
         forward = partial(_forward_over_new, loaded, config, _BLOCK_SIZE, BLOCKS)
@@ -155,7 +155,5 @@ def _fuse_or_pack(
         layers = adapters is None
         packed = fuse(model, route, loaded.recurrent, layers=layers, amx_from=amx_from)
         return Prepared(packed_linears=packed, quantized=quantized, products=products)
-    packed = 0
-    if config.pack_linears and can_pack(model.dtype, model.device):
-        packed = pack_linears(model)
+    packed = pack_linears(model) if can_pack(model.dtype, model.device) else 0
     return Prepared(packed_linears=packed, products=products)

@@ -92,8 +92,8 @@ def make_case(
     tables: list[tuple[int, ...]] = [
         tuple(next(own) for _ in range(-(-len(sequence) // size))) for sequence in sequences[:3]
     ]
-    tables.append((tables[1][0], next(own)))
-    count = 1 + tables[3][1]
+    tables.append((tables[1][0], *(next(own) for _ in range(-(4 // -size)))))
+    count = 1 + tables[3][-1]
     by_group = [
         [tuple([(block + group) % count for block in table]) for group in range(groups)]
         for table in tables

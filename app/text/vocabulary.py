@@ -27,8 +27,11 @@ class Vocabulary:
         self.token_bytes: Final = tuple(token_bytes)
         self.eos_ids: Final = frozenset(eos_ids)
         self.size: Final = len(self.token_bytes)
-        if not all(0 <= eos < self.size for eos in self.eos_ids):
-            raise ValueError(f"some end-of-sequence ids are not token ids: {sorted(self.eos_ids)}")
+        if wrong := [eos for eos in self.eos_ids if eos not in range(self.size)]:
+            raise UnsupportedModel(
+                f"the end-of-sequence ids {wrong} are not token ids below {self.size}: "
+                "correct eos_token_id in generation_config.json, config.json or the GGUF metadata"
+            )
 
     @classmethod
     def from_file(cls, path: str | Path, eos_ids: Iterable[int] = ()) -> Vocabulary:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import pytest
 import torch
 
 from app.core.errors import InvalidAdapter, UnsupportedModel
+from app.model.adapters import peft
 from app.model.adapters.peft import CONFIG, WEIGHTS, read_adapter
 from app.model.adapters.slots import AdapterSlots, make_slots
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig
 from app.model.layers.attention import AttentionRoute
-from tests.model.peft_files import ATTENTION, save_adapter
+from tests.model.peft_files import ATTENTION, adapted_modules, save_adapter
 from tests.model.tiny import eager_model, runner_config, save_config
 
 Q = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
@@ -55,6 +57,22 @@ def test_scales_and_ranks_are_those_of_each_module(model: Any, tmp_path: Path) -
     for name, scale in (("v_proj", 3 / 2), ("k_proj", 8 / 2)):
         module = f"model.layers.1.self_attn.{name}"
         torch.testing.assert_close(pairs[module].b, plain.pairs[module].b * scale)
+
+
+def test_a_pattern_is_compiled_once_however_many_modules_there_are(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    compile_pattern = peft._compiled
+
+    def counted(pattern: str) -> re.Pattern[str]:
+        compiled.append(pattern)
+        return compile_pattern(pattern)
+
+    monkeypatch.setattr(peft, "_compiled", counted)
+    each = dict.fromkeys(adapted_modules(model, ATTENTION), 4)
+    read_adapter(str(save_adapter(tmp_path, model, ATTENTION, rank_pattern=each)))
+    assert len(compiled) == len(each) == 8
 
 
 def test_an_adapters_identity_follows_from_its_files(model: Any, tmp_path: Path) -> None:
@@ -97,6 +115,16 @@ def test_a_configuration_that_asks_for_more_is_refused_by_name(
         slots.read(str(folder))
 
 
+def test_layers_chosen_by_number_need_no_weights_elsewhere(
+    model: Any, slots: AdapterSlots, tmp_path: Path
+) -> None:
+    left_out: dict[str, Any] = {
+        f"{Q}{part}.weight".replace("layers.0", "layers.1"): None for part in "AB"
+    }
+    folder = save_adapter(tmp_path, model, ("q_proj",), changes=left_out, layers_to_transform=0)
+    assert [*slots.read(str(folder)).pairs] == ["model.layers.0.self_attn.q_proj"]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -137,6 +165,7 @@ def test_a_rank_above_the_room_is_refused(model: Any, slots: AdapterSlots, tmp_p
         lambda folder: (folder / CONFIG).unlink(),
         lambda folder: (folder / CONFIG).write_text("{"),
         lambda folder: (folder / CONFIG).write_text(json.dumps([1])),
+        lambda folder: (folder / CONFIG).write_text("[" * 100_000),
         lambda folder: (folder / WEIGHTS).unlink(),
         lambda folder: (folder / WEIGHTS).write_bytes(b"no"),
     ],

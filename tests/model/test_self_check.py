@@ -18,7 +18,7 @@ from app.model.composition import load_runner
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import panels
 from app.model.forward import RaggedForward
-from app.model.inputs import StepArrays
+from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.self_check import (
@@ -255,3 +255,15 @@ def test_the_reference_attends_in_float32(tmp_path: Path, monkeypatch: pytest.Mo
     whole_logits(model, make_case(VOCAB, BLOCK_SIZE))
     assert seen == {torch.float32}
     assert modeling_qwen2.eager_attention_forward is spy
+
+
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 16])
+def test_a_case_has_blocks_for_its_tokens_whatever_the_size_of_a_block(
+    size: int, states: bool
+) -> None:
+    case = make_case(96, size, 2, states=states)
+    for spans in case.steps:
+        lay_out(spans, size)
+    blocks = {block for span in case.steps[-1] for table in span.block_tables for block in table}
+    assert blocks == set(range(case.blocks))

@@ -59,7 +59,7 @@ def test_an_unknown_alphabet_is_refused() -> None:
 
 
 def test_an_end_of_sequence_outside_the_vocabulary_is_refused() -> None:
-    with pytest.raises(ValueError, match="end-of-sequence"):
+    with pytest.raises(UnsupportedModel, match="end-of-sequence"):
         Vocabulary([b"a"], eos_ids=[7])
 
 

@@ -117,7 +117,7 @@ def _bytes(path: Path) -> bytes:
 def _config(data: bytes) -> dict[str, Any]:
     try:
         config = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidAdapter(f"{CONFIG} is not JSON: {error}") from error
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         raise InvalidAdapter(f"{CONFIG} does not describe a LoRA adapter: peft_type must be LORA")
@@ -133,9 +133,11 @@ def _config(data: bytes) -> dict[str, Any]:
         if not _is_positive(config.get(name)):
             raise InvalidAdapter(f"{name} in {CONFIG} must be above 0")
     for name in ("rank_pattern", "alpha_pattern"):
-        table = config.setdefault(name, {}) or {}
+        table = config.get(name) or {}
         if not isinstance(table, dict) or not all(map(_is_positive, table.values())):
             raise InvalidAdapter(f"{name} in {CONFIG} must be an object of numbers above 0")
+        # Compiled here: there may be a pattern for each of a thousand modules.
+        config[name] = [(_compiled(rf"(.*\.)?({key})"), value) for key, value in table.items()]
     targets = config.get("target_modules") or []
     if not isinstance(targets, str | list) or not all(isinstance(each, str) for each in targets):
         raise InvalidAdapter(f"target_modules in {CONFIG} must be a pattern or a list of names")
@@ -148,7 +150,7 @@ def _is_positive(value: object) -> bool:
 
 def _wanted(config: Mapping[str, Any]) -> list[re.Pattern[str]]:
     """Patterns of ``target_modules``; none if other fields also choose the modules."""
-    if any(config.get(name) for name in ("exclude_modules", "layers_to_transform")):
+    if config.get("exclude_modules") or config.get("layers_to_transform") not in (None, []):
         return []
     targets = config.get("target_modules")
     if isinstance(targets, str):
@@ -201,9 +203,8 @@ def _pair(module: str, parts: Mapping[str, Tensor], config: Mapping[str, Any]) -
     return Pair(a, b * (alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank))
 
 
-def _of_module(patterns: Mapping[str, float] | None, module: str, default: float) -> float:
+def _of_module(
+    patterns: Sequence[tuple[re.Pattern[str], float]], module: str, default: float
+) -> float:
     """The value whose pattern matches first: a pattern matches the end of a module's name."""
-    for pattern, value in (patterns or {}).items():
-        if _compiled(rf"(.*\.)?({pattern})").fullmatch(module):
-            return value
-    return default
+    return next((value for pattern, value in patterns if pattern.fullmatch(module)), default)

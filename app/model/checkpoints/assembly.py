@@ -69,15 +69,27 @@ def assemble(
             use_safetensors=True,
             attn_implementation="eager",
             output_loading_info=True,
+            ignore_mismatched_sizes=True,
         )
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise UnsupportedModel(
-            f"{len(missing)} weights of {kind.__name__} are missing, {missing[0]} among them"
-        )
+    require_complete(report, folder or "the GGUF file")
     del model.config.quantization_config  # it holds the weights
     whole: PreTrainedModel = model
     return whole
+
+
+def require_complete(report: Mapping[str, Any], place: str) -> None:
+    """Refuse a model with weights that ``place`` lacks or has in another shape: transformers fills
+    them with noise and only logs it."""
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise UnsupportedModel(
+            f"{place} lacks {len(missing)} weights of its architecture, {missing[0]} among them"
+        )
+    for name, stored, configured in sorted(report["mismatched_keys"]):
+        raise UnsupportedModel(
+            f"{place} stores {name} with the shape {[*stored]}, but its configuration gives "
+            f"{[*configured]}"
+        )
 
 
 def empty_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -114,13 +126,14 @@ class _Exchange(HfQuantizer):
         for name, weight in stored.weights.items():
             owner, _, leaf = name.rpartition(".")
             if owner.endswith(".experts") and leaf in _OF_EXPERTS:
-                if leaf == _OF_EXPERTS[0]:
-                    down = stored.weights.get(f"{owner}.{_OF_EXPERTS[1]}")
-                    if down is None:
-                        raise UnsupportedModel(
-                            "only some experts are quantised, which is not supported"
-                        )
-                    experts = QuantizedExperts(model.get_submodule(owner), weight, down)
+                gate_up, down = (stored.weights.get(f"{owner}.{part}") for part in _OF_EXPERTS)
+                if gate_up is None or down is None:
+                    raise UnsupportedModel(
+                        f"only some weights of {owner} are quantised, which is not supported; set "
+                        "LEAPJSON_DEQUANTIZE=true to serve the model with 16-bit weights"
+                    )
+                if weight is down:
+                    experts = QuantizedExperts(model.get_submodule(owner), gate_up, down)
                     model.set_submodule(owner, experts)
                 continue
             try:

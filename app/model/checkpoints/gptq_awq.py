@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -106,13 +105,13 @@ def read_weights(model: str, layout: Layout, progress: Progress) -> dict[str, Qu
 
 
 def _files(model: str, progress: Progress) -> list[str]:
-    if Path(model).is_dir():
-        return sorted(map(str, Path(model).glob("*.safetensors")))
+    """The files that transformers reads, too: others may lie beside them."""
     optional: Any = {"_raise_exceptions_for_missing_entries": False}
-    index = cached_file(model, SAFE_WEIGHTS_INDEX_NAME, **optional)
     with reporting_downloads(progress) as downloads:
-        if index is None:
-            return [str(cached_file(model, SAFE_WEIGHTS_NAME, tqdm_class=downloads))]
+        whole = cached_file(model, SAFE_WEIGHTS_NAME, tqdm_class=downloads, **optional)
+        if whole is not None:
+            return [str(whole)]
+        index = cached_file(model, SAFE_WEIGHTS_INDEX_NAME)
         shards, _ = get_checkpoint_shard_files(model, index, tqdm_class=downloads)
     return list(map(str, shards))
 

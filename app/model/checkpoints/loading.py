@@ -11,17 +11,18 @@ from functools import partial
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, GenerationConfig, PretrainedConfig, PreTrainedModel
 from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.utils.import_utils import is_accelerate_available
 
-from app.core.errors import UnsupportedModel
+from app.core.errors import LeapjsonError, UnsupportedModel
 from app.core.gguf_file import open_gguf
 from app.core.model_name import is_gguf
 from app.core.progress import SILENCE, Progress
 from app.model.checkpoints import gptq_awq
-from app.model.checkpoints.assembly import assemble
+from app.model.checkpoints.assembly import assemble, require_complete
 from app.model.checkpoints.language_part import (
     auto_class,
     keep_language_part,
@@ -42,7 +43,6 @@ from app.model.parallel.group import Group
 _log = logging.getLogger(__name__)
 
 _RANDOM_SEED = 0
-_LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
 
 
 def language_part(
@@ -93,7 +93,7 @@ def load_whole(
             "the model was made in bfloat16 and runs in float16, whose largest number is 65504: "
             "some models overflow in it; dtype float32 is safe, and slower"
         )
-    try:
+    with _refusing(f"load {config.model}"):
         if config.random_weights:
             model = _with_random_weights(
                 auto_class(settings, images=images), settings, dtype, device
@@ -125,12 +125,6 @@ def load_whole(
             model = _with_stored_weights(config.model, family, settings, dtype, options, progress)
             if stored_quantization(settings) is not None and not config.dequantize:
                 require_as_stored(model)
-    except torch.OutOfMemoryError as error:
-        raise UnsupportedModel(
-            f"the weights of {config.model} do not fit in the memory of the GPU: {error}"
-        ) from error
-    except _LOAD_ERRORS as error:
-        raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
     model.requires_grad_(False).eval()
     remove_batch_effects(model, config.max_model_len)
     return model
@@ -145,11 +139,29 @@ def read_config(model: str) -> PretrainedConfig:
         from app.model.checkpoints.gguf.configuration import configuration
 
         return configuration(open_gguf(model))
-    try:
+    with _refusing(f"read the configuration of {model}"):
         config: PretrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=False)
-    except _LOAD_ERRORS as error:
-        raise UnsupportedModel(f"cannot read the configuration of {model}: {error}") from error
     return config
+
+
+@contextlib.contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Raise any error of a library as ``UnsupportedModel``: files can be wrong in any way."""
+    try:
+        yield
+    except LeapjsonError:
+        raise
+    except torch.OutOfMemoryError as error:
+        raise UnsupportedModel(
+            f"cannot {what}: the weights do not fit in the memory of the GPU: {error}"
+        ) from error
+    except SafetensorError as error:
+        raise UnsupportedModel(
+            f"cannot {what}: a safetensors file is truncated or a Git LFS pointer; download it "
+            f"again: {error}"
+        ) from error
+    except Exception as error:
+        raise UnsupportedModel(f"cannot {what}: {type(error).__name__}: {error}") from error
 
 
 def eos_token_ids(model: str) -> frozenset[int]:
@@ -159,13 +171,14 @@ def eos_token_ids(model: str) -> frozenset[int]:
     """
     if is_gguf(model):
         return open_gguf(model).eos_token_ids()
-    try:
-        ids = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:
-        ids = None
-    if ids is None:
-        ids = getattr(read_config(model).get_text_config(), "eos_token_id", None)
-    return frozenset([ids] if isinstance(ids, int) else ids or ())
+    ids = None
+    with _refusing(f"read eos_token_id of {model} in generation_config.json or config.json"):
+        with contextlib.suppress(OSError):
+            ids = GenerationConfig.from_pretrained(model).eos_token_id
+        if ids is None:
+            ids = getattr(read_config(model).get_text_config(), "eos_token_id", None)
+        ids = frozenset([ids] if isinstance(ids, int) else ids or ())
+    return ids
 
 
 def _with_stored_weights(
@@ -187,16 +200,12 @@ def _with_stored_weights(
             trust_remote_code=False,
             attn_implementation="eager",
             output_loading_info=True,
+            ignore_mismatched_sizes=True,
             tqdm_class=downloads,
             **options,
         )
         loaded, report = with_kernels(load)
-    missing = sorted(report["missing_keys"])
-    if missing:
-        # transformers fills such weights with noise and only logs it.
-        raise UnsupportedModel(
-            f"{model} lacks {len(missing)} weights of its architecture, {missing[0]} among them"
-        )
+    require_complete(report, model)
     return loaded
 
 

@@ -19,12 +19,8 @@ from transformers.utils import import_utils
 
 from app.core.errors import UnsupportedModel
 
-
-@dataclass(frozen=True, slots=True)
-class _Package:
-    requirement: str
-    """Requirement, as for pip."""
-    is_there: Callable[[], bool]
+_Package = tuple[str, Callable[[], bool]]
+"""A requirement, as for pip, and whether it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +35,27 @@ class _Kind:
     """transformers' configuration that takes ``dequantize``; None: it cannot be dequantised."""
 
 
-_KERNELS = _Package(
+_KERNELS = (
     f"kernels>={import_utils.KERNELS_MIN_VERSION},<{import_utils.KERNELS_MAX_VERSION}",
     import_utils.is_kernels_available,
 )
-_GPTQMODEL = _Package("gptqmodel>=1.4.3", import_utils.is_gptqmodel_available)
+_GPTQMODEL = ("gptqmodel>=1.4.3", import_utils.is_gptqmodel_available)
 
 _KINDS: Mapping[str, _Kind] = {
     "fp8": _Kind((_KERNELS,), (8, 9), False, "FineGrainedFP8Config"),
     "mxfp4": _Kind((_KERNELS,), (7, 5), False, "Mxfp4Config"),
     "compressed-tensors": _Kind(
-        (_Package("compressed-tensors>=0.15.0", import_utils.is_compressed_tensors_available),),
+        (("compressed-tensors>=0.15.0", import_utils.is_compressed_tensors_available),),
         (8, 9),
         False,
         "CompressedTensorsConfig",
     ),
     "awq": _Kind((_GPTQMODEL,)),
-    "gptq": _Kind((_GPTQMODEL, _Package("optimum>=1.24.0", import_utils.is_optimum_available))),
+    "gptq": _Kind((_GPTQMODEL, ("optimum>=1.24.0", import_utils.is_optimum_available))),
     "bitsandbytes": _Kind(
-        (_Package("bitsandbytes>=0.46.1", import_utils.is_bitsandbytes_available),), on_cpu=True
+        (("bitsandbytes>=0.46.1", import_utils.is_bitsandbytes_available),), on_cpu=True
     ),
-    "torchao": _Kind(
-        (_Package("torchao>=0.15.0", import_utils.is_torchao_available),), on_cpu=True
-    ),
+    "torchao": _Kind((("torchao>=0.15.0", import_utils.is_torchao_available),), on_cpu=True),
 }
 """By ``quant_method``. Packages and capabilities: transformers' quantizers, 5.17 to 5.24."""
 
@@ -99,7 +93,7 @@ def loading_options(
             f"the weights are quantised by {method}, for which there are no kernels on the CPU"
             f"{way_out}"
         )
-    missing = [package.requirement for package in kind.packages if not package.is_there()]
+    missing = [requirement for requirement, is_there in kind.packages if not is_there()]
     if missing:
         quoted = " ".join([f"'{requirement}'" for requirement in missing])
         raise UnsupportedModel(

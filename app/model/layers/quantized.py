@@ -93,27 +93,20 @@ def kinds_of(model: nn.Module) -> str:
     return ", ".join([f"{count} {name}" for name, count in sorted(found.items())])
 
 
-def require_quantizable(config: ModelConfig, device: torch.device) -> None:
-    """Raises ``UnsupportedModel``, with the remedy, if ``config.quantize`` is not supported."""
-    if config.quantize is None:
-        return
+def require_loops(config: ModelConfig, device: torch.device, weights: str, way_out: str) -> None:
+    """Raises ``UnsupportedModel``, with the remedy, where our loops cannot multiply quantised
+    ``weights``; ``way_out``: what else the operator can do."""
+    problem = ""
     if device.type != "cpu":
-        raise UnsupportedModel(
-            "quantize works only on the CPU; on a GPU serve a quantised checkpoint (see "
-            "docs/operations.md), or leave LEAPJSON_QUANTIZE out"
+        problem = "run only on the CPU; set LEAPJSON_DEVICE to cpu"
+    elif config.dtype not in ("auto", "bfloat16"):
+        problem = (
+            f"need bfloat16 activations, but dtype is {config.dtype}; set LEAPJSON_DTYPE to auto"
         )
-    if config.dtype not in ("auto", "bfloat16"):
-        raise UnsupportedModel(
-            f"quantize is {config.quantize}, which needs bfloat16 activations, but dtype is "
-            f"{config.dtype}; set LEAPJSON_DTYPE to auto"
-        )
-    if lacking := panels.missing():
-        raise UnsupportedModel(
-            f"quantize is {config.quantize}, which needs AVX2 and Linux; missing: "
-            f"{', '.join(lacking)}. Leave LEAPJSON_QUANTIZE out"
-        )
-    if not config.pack_linears:
-        raise UnsupportedModel("quantize needs pack_linears")
+    elif lacking := panels.missing():
+        problem = f"need AVX2 and Linux; missing: {', '.join(lacking)}"
+    if problem:
+        raise UnsupportedModel(f"{weights} {problem}, or {way_out}")
 
 
 def quantize_linears(model: PreTrainedModel, name: QuantizeName) -> int:

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from app.core.errors import InvalidRequest, UnsupportedModel
+from app.core.errors import UnsupportedModel
 from app.core.images import ExpandedPrompt, PreparedImage, PromptImages, TwoWay
 from app.core.step import Span, SpanImages
 from app.model.forward import RaggedForward
@@ -36,7 +36,6 @@ _KINDS = ("mm_token_type_ids", "token_type_ids")
 _NOISE = (72, 56)
 """Pixels of the picture."""
 _MOST_TOKENS = 1 << 14
-_TRIED = (RuntimeError, ValueError, TypeError, KeyError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def open_vision(model: PreTrainedModel, name: str) -> LoadedVision | None:
             token_bytes=features[:1].nbytes,
             embedded_as=tower.embedded_as(image),
         )
-    except (InvalidRequest, *_TRIED) as error:
+    except Exception as error:  # models of any kind are tried
         _log.warning("served as a text model: %s cannot process an image: %s", name, error)
         return None
 

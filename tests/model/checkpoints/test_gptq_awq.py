@@ -142,6 +142,24 @@ def test_biases_come_with_their_layers(tmp_path: Path) -> None:
     assert error(loaded(tmp_path), model) < 6e-3
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_only_the_files_of_the_checkpoint_are_read(tmp_path: Path, parts: int) -> None:
+    model = checkpoint(tmp_path, AWQ)
+    tensors = load_file(tmp_path / "model.safetensors")
+    if parts > 1:
+        (tmp_path / "model.safetensors").unlink()
+        names = {f"model-{part}.safetensors": sorted(tensors)[part::parts] for part in range(parts)}
+        for file, own in names.items():
+            save_file({name: tensors[name] for name in own}, tmp_path / file)
+        owners = {name: file for file, own in names.items() for name in own}
+        index = {"metadata": {}, "weight_map": owners}
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    save_file(
+        {name: torch.zeros_like(each) for name, each in tensors.items()}, tmp_path / "z.safetensors"
+    )
+    assert error(loaded(tmp_path), model) < 6e-3
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

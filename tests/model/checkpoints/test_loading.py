@@ -48,6 +48,33 @@ def test_missing_weights_are_refused_and_not_made_up(tmp_path: Path) -> None:
         load_runner(runner_config(str(tmp_path), random_weights=False))
 
 
+def load_stored(folder: str) -> TorchRunner:
+    return load_runner(runner_config(folder, random_weights=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("config.json", {"max_position_embeddings": 128.0}, "configuration .* got float"),
+        ("config.json", {"num_key_value_heads": 0}, "cannot load .* ZeroDivisionError"),
+        ("config.json", {"intermediate_size": 40}, r"shape \[32, 48\], but .* \[32, 40\]"),
+        ("generation_config.json", {"max_new_tokens": 0}, r"eos_token_id .*max_new_tokens"),
+        ("generation_config.json", {"eos_token_id": 2.0}, "eos_token_id .*float"),
+        ("model.safetensors", "version https://git-lfs.github.com/spec/v1", "Git LFS pointer"),
+    ],
+)
+def test_files_that_are_wrong_are_refused(
+    name: str, content: Any, reason: str, tmp_path: Path
+) -> None:
+    eager_model(save_config(tmp_path, "llama")).save_pretrained(tmp_path)
+    if isinstance(content, dict):
+        content = json.dumps(json.loads((tmp_path / name).read_text()) | content)
+    (tmp_path / name).write_text(content)
+    read = eos_token_ids if name == "generation_config.json" else load_stored
+    with pytest.raises(UnsupportedModel, match=f"(?s){reason}"):
+        read(str(tmp_path))
+
+
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     model = eager_model(save_config(tmp_path, "llama"))
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
@@ -291,5 +318,5 @@ def test_weights_that_do_not_fit_on_the_device_are_refused_as_such(
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
     config = runner_config(save_config(tmp_path, "llama"), random_weights=False)
-    with pytest.raises(UnsupportedModel, match=r"weights of .* do not fit .*2\.00 GiB"):
+    with pytest.raises(UnsupportedModel, match=r"cannot load .*weights do not fit .*2\.00 GiB"):
         load_runner(config)

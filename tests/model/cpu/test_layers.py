@@ -148,20 +148,6 @@ def test_a_layer_of_another_kind_keeps_its_own_code_and_gets_panels(tmp_path: Pa
 
 
 @FITS
-def test_packing_that_is_not_wanted_leaves_the_model_as_it_is(tmp_path: Path) -> None:
-    config = ModelConfig(
-        model=saved(tmp_path, "llama"),
-        random_weights=True,
-        device="cpu",
-        dtype="bfloat16",
-        pack_linears=False,
-    )
-    runner = load_runner(config)
-    assert runner.description.packed_linears == 0
-    assert not any(isinstance(m, FusedLayer) for m in runner._forward._model.modules())
-
-
-@FITS
 def test_a_model_that_multiplies_rounding_errors_is_measured_before_its_layers_are_gone(
     tmp_path: Path,
 ) -> None:
@@ -213,7 +199,6 @@ def test_a_token_is_the_same_in_any_chunks_and_any_batch(
     ("kind", "changes"),
     [
         ("llama", {"dtype": "float32"}),
-        ("llama", {"pack_linears": False}),
         ("gemma2", {}),
     ],
 )

@@ -30,7 +30,7 @@ from app.model.layers.quantized import (
     QuantizedLinear,
     quantize_linears,
     refine_inputs,
-    require_quantizable,
+    require_loops,
 )
 from app.model.runner import TorchRunner
 from tests.model.cpu.test_quantized_panels import random_weight
@@ -245,26 +245,23 @@ def test_weights_that_are_rounded_wrongly_are_refused(
 @pytest.mark.parametrize(
     ("changes", "device", "reason"),
     [
-        ({}, "cuda", "works only on the CPU; on a GPU serve a quantised checkpoint"),
-        ({"dtype": "float32"}, "cpu", "needs bfloat16 activations, but dtype is float32"),
-        ({"pack_linears": False}, "cpu", "needs pack_linears"),
+        ({}, "cuda", "int4 weights run only on the CPU; set LEAPJSON_DEVICE to cpu, or do that"),
+        ({"dtype": "float32"}, "cpu", "need bfloat16 activations, but dtype is float32"),
     ],
 )
 @RUNS
-def test_quantize_is_refused_where_it_is_unsupported(
+def test_quantised_weights_are_refused_where_loops_cannot_run(
     changes: dict[str, Any], device: str, reason: str
 ) -> None:
-    config = ModelConfig("none", quantize="int4", **changes)
+    config = ModelConfig("none", **changes)
     with pytest.raises(UnsupportedModel, match=reason):
-        require_quantizable(config, torch.device(device))
-    require_quantizable(ModelConfig("none", **changes), torch.device(device))
+        require_loops(config, torch.device(device), "int4 weights", "do that")
 
 
 def test_instructions_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(panels, "missing", lambda: ["AVX2"])
-    config = ModelConfig("none", quantize="int4")
-    with pytest.raises(UnsupportedModel, match="missing: AVX2"):
-        require_quantizable(config, torch.device("cpu"))
+    with pytest.raises(UnsupportedModel, match="missing: AVX2, or do that"):
+        require_loops(ModelConfig("none"), torch.device("cpu"), "int4 weights", "do that")
 
 
 def test_weights_stored_in_fewer_bits_are_not_rounded_again(tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from app.demo import MODEL_PATH
 from tools.bench.costs.__main__ import main
 from tools.bench.costs.batch import MODES, Extent, Mode, Sheets, window
 from tools.bench.costs.context import lengths_within, prompts
-from tools.bench.costs.linears import CONTEXT, SHAPES, plan_of
 from tools.bench.costs.mask_table import batches
 from tools.bench.costs.sampler import few, nearly_all
 from tools.bench.costs.schema_size import ROOM, Sample, long_enum, mask_times, wide
 from tools.bench.costs.stepping import Step, Stepper, Words, model_config
+from tools.bench.costs.weights import CONTEXT, ROWS, plan_of
 
-HEADINGS = ("sampler", "sequences", "batch", "schema", "context")
+HEADINGS = ("sampler", "batch", "schema", "context")
 SAMPLES = [wide(1), wide(2), wide(23), long_enum(1), long_enum(2_000)]
 
 
@@ -108,12 +108,11 @@ def test_prompts_are_the_same_every_time_and_no_two_begin_alike() -> None:
     assert len({prompt[0] for prompt in some} | {prompts(33, 1, 50_000, 3)[0][0]}) == 9
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_sequences_of_a_step_have_blocks_of_their_own(shape: tuple[int, int]) -> None:
-    sequences, tokens = shape
-    plan = plan_of(sequences, tokens, block_size=16)
-    assert [len(span.tokens) for span in plan] == [tokens] * sequences
-    assert all(16 * len(span.block_tables[0]) >= CONTEXT + tokens for span in plan)
+@pytest.mark.parametrize("answers", ROWS)
+def test_sequences_of_a_step_have_blocks_of_their_own(answers: int) -> None:
+    plan = plan_of(answers, block_size=16)
+    assert [len(span.tokens) for span in plan] == [1] * answers
+    assert all(16 * len(span.block_tables[0]) > CONTEXT for span in plan)
     blocks = [block for span in plan for block in span.block_tables[0]]
     assert len(set(blocks)) == len(blocks)
 
@@ -169,7 +168,7 @@ def test_a_short_run_fills_every_cell_that_a_model_and_a_server_can(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = ["--quick", "--threads", "1", "--model-folder", str(MODEL_PATH)]
-    main(["batch", "schema", "context", "sampler", "linears", *options])
+    main(["batch", "schema", "context", "sampler", *options])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     rows = [line.strip("| ").split(" | ") for line in lines if not line.startswith("|---")]
     assert [row[0] for row in rows if row[0] in HEADINGS] == list(HEADINGS)

@@ -2,13 +2,12 @@
 
     python -m tools.bench.costs                      # batch, schema and context: some 6 minutes
     python -m tools.bench.costs batch --model-folder MODEL
-    python -m tools.bench.costs sampler linears --threads 1
+    python -m tools.bench.costs sampler weights --threads 1
 
     batch    step time by the number of answers in it, with leaps and drafts and without
     schema   compile time, cache look-up, masks and time to first token by the size of the schema
     context  prefill, first token and decoding by the length of the prompt
     sampler  time to draw tokens, without a model
-    linears  step time of the runner alone, with weights as loaded and packed
     weights  step time and bytes read with weights of 16, 8 and 4 bits; random models
     hybrid   step time of Qwen 3.5's shape, most layers recurrent, and of Qwen 3's; random models
     accuracy effect of weights of 8 and 4 bits on the predictions of the demo or another model
@@ -40,7 +39,6 @@ from tools.bench.costs.accuracy import accuracy_table
 from tools.bench.costs.asking import Client
 from tools.bench.costs.calls import calls_table, longest_table
 from tools.bench.costs.hybrid import hybrid_table
-from tools.bench.costs.linears import linears_table
 from tools.bench.costs.mask_table import mask_table
 from tools.bench.costs.sampler import sampler_table
 from tools.bench.costs.stepping import Stepper, Words, has_weights, model_config
@@ -50,7 +48,7 @@ from tools.bench.model_folder import write_llama_160m
 DEFAULT_TABLES = ("batch", "schema", "context")
 INDEPENDENT = frozenset({"sampler", "masks", "calls", "longest", "weights", "accuracy", "hybrid"})
 """Tables that load all that they need themselves."""
-TABLES = (*DEFAULT_TABLES, "linears", *sorted(INDEPENDENT))
+TABLES = (*DEFAULT_TABLES, *sorted(INDEPENDENT))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -81,11 +79,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.model_folder is None:
             write_llama_160m(folder, options.tokenizer)
         words = Words.of(folder)
-        if "linears" in wanted:
-            steps = 2 if options.quick else 20
-            show(
-                "Weights as loaded and packed", linears_table(folder, words, steps, options.threads)
-            )
         steps_of = in_process(wanted, folder, words, options)
         gc.unfreeze()
         gc.collect()  # free the model of this process before the server loads its own

@@ -37,9 +37,7 @@ def has_weights(folder: Path) -> bool:
     return any(folder.glob("*.safetensors"))
 
 
-def model_config(
-    folder: Path, words: Words, *, threads: int | None = None, pack_linears: bool = True
-) -> ModelConfig:
+def model_config(folder: Path, words: Words, *, threads: int | None = None) -> ModelConfig:
     """Configuration of a model, with random weights if the folder has none."""
     return ModelConfig(
         str(folder),
@@ -47,7 +45,6 @@ def model_config(
         vocab_size=words.vocabulary.size,
         kv_cache_bytes=KV_CACHE_BYTES,
         threads=threads,
-        pack_linears=pack_linears,
     )
 
 

@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from app.core.request import SamplingParams
-from app.core.step import Draw
+from app.core.step import Draw, Span
 from app.model.composition import load_runner
 from app.model.config import ModelConfig, QuantizeName
 from app.model.runner import TorchRunner
 from loadtest.tables import table
-from tools.bench.costs.linears import CONTEXT, WARM, plan_of
 from tools.bench.model_folder import write_llama, write_llama_160m
 
 NAMES: tuple[QuantizeName | None, ...] = (None, "int8", "int4")
 ROWS = (1, 32)
+"""Answers in the step, of one token each."""
+CONTEXT = 256
+WARM = 3
 COLUMNS = (
     "model", "weights", "weights, MB", "read a step, MB",
     *[f"{rows}: {what}" for rows in ROWS for what in ("ms", "tokens/s", "GB/s")],
@@ -81,7 +83,7 @@ def _measured(runner: TorchRunner, steps: int, clock: Callable[[], float]) -> li
     read = held - model.model.embed_tokens.weight.nbytes  # of which a step reads a few rows
     cells = [f"{held / 1e6:.0f}", f"{read / 1e6:.0f}"]
     for rows in ROWS:
-        plan = plan_of(rows, 1, runner.block_size)
+        plan = plan_of(rows, runner.block_size)
         draws = [Draw(SamplingParams(temperature=0.0), key) for key in range(rows)]
         found = []
         for _ in range(WARM + steps):
@@ -92,3 +94,12 @@ def _measured(runner: TorchRunner, steps: int, clock: Callable[[], float]) -> li
         step = statistics.median(found[WARM:])
         cells += [f"{1e3 * step:.1f}", f"{rows / step:.0f}", f"{read / step / 1e9:.1f}"]
     return cells
+
+
+def plan_of(answers: int, block_size: int) -> Sequence[Span]:
+    """Spans of a token after ``CONTEXT`` tokens that were never computed."""
+    blocks = CONTEXT // block_size + 1
+    return [
+        Span([1], CONTEXT, [range(index * blocks, (index + 1) * blocks)], rows=(0,))
+        for index in range(answers)
+    ]

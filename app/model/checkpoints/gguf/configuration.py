@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import AutoConfig, PretrainedConfig
 
-from app.core.errors import UnsupportedModel
+from app.core.errors import LeapjsonError, UnsupportedModel
 from app.core.gguf_file import GgufFile
 
 _Values = dict[str, Any]
@@ -100,10 +100,12 @@ def configuration(file: GgufFile) -> PretrainedConfig:
     keys = _Keys(file)
     try:
         values = {"model_type": kind} | _common(keys) | build(keys)
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        keys.finish()
+        config: PretrainedConfig = AutoConfig.for_model(**values)
+    except LeapjsonError:
+        raise
+    except Exception as error:  # values of any type, in our sums and in transformers' checks
         raise UnsupportedModel(f"cannot read the metadata of {file.path}: {error}") from error
-    keys.finish()
-    config: PretrainedConfig = AutoConfig.for_model(**values)
     return config
 
 
@@ -173,7 +175,7 @@ def _rope(keys: _Keys, theta: float) -> _Values:
     """``rope_parameters``; llama.cpp spells those of Llama 3 as a tensor (see ``loading``)."""
     rope: _Values = {"rope_type": "default", "rope_theta": keys.take("rope.freq_base", theta)}
     kind = keys.take("rope.scaling.type", "none")
-    original = keys.take("rope.scaling.original_context_length", None)
+    original = keys.take("rope.scaling.original_context_length", keys.all["context_length"])
     if kind == "linear":
         rope |= {"rope_type": "linear", "factor": keys.take("rope.scaling.factor")}
     elif kind == "yarn":

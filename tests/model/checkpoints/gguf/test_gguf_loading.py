@@ -91,6 +91,19 @@ def test_experts_are_linear_layers_of_their_own(tmp_path: Path) -> None:
     assert len(experts.gate_up) == len(experts.down) == 4
 
 
+@pytest.mark.parametrize("part", ["gate", "down"])
+def test_experts_that_are_quantised_in_part_are_refused_with_the_remedy(
+    tmp_path: Path, part: str
+) -> None:
+    def kind(name: str) -> Kind:
+        return all_as(Kind.F16 if f"ffn_{part}_exps" in name else Kind.Q4_1)(name)
+
+    path = write_gguf(tmp_path / "m.gguf", tiny_model("qwen3moe"), kind)
+    with pytest.raises(UnsupportedModel, match=r"only some weights of .*LEAPJSON_DEQUANTIZE"):
+        loaded(path)
+    assert loaded(path, dequantize=True)
+
+
 def test_a_type_without_panels_is_rounded_to_8_bits_and_the_log_says_what_it_costs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -137,8 +150,9 @@ def test_llama_3s_scaled_positions_come_from_their_tensor(tmp_path: Path) -> Non
     [
         {"rope_type": "linear", "factor": 4.0},
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128},
     ],
-    ids=["linear", "yarn"],
+    ids=["linear", "yarn", "yarn of the context length"],
 )
 def test_scaled_positions_come_from_the_metadata(tmp_path: Path, rope: dict[str, Any]) -> None:
     model = tiny_model("qwen2", rope_parameters={**rope, "rope_theta": 10000.0})
@@ -146,7 +160,7 @@ def test_scaled_positions_come_from_the_metadata(tmp_path: Path, rope: dict[str,
         "qwen2.rope.scaling.type": rope["rope_type"],
         "qwen2.rope.scaling.factor": rope["factor"],
     }
-    if rope["rope_type"] == "yarn":
+    if rope.get("original_max_position_embeddings") == 32:
         said["qwen2.rope.scaling.original_context_length"] = 32
     path = write_gguf(tmp_path / "m.gguf", tiny_model("qwen2"), all_as(Kind.F32), said)
     assert error(logits(loaded(path)), logits(model)) < 1e-5
@@ -225,7 +239,7 @@ def test_other_tensors_missing_ones_and_types_that_nobody_unpacks_are_refused_by
     missing = {k: v for k, v in model.state_dict().items() if "layers.1.mlp.up" not in k}
     model.state_dict = lambda: missing
     path = write_gguf(tmp_path / "c.gguf", model, all_as(Kind.Q8_0))
-    with pytest.raises(UnsupportedModel, match=r"missing, model\.layers\.1\.mlp\.up_proj"):
+    with pytest.raises(UnsupportedModel, match=r"lacks 1 weights.* model\.layers\.1\.mlp\.up_proj"):
         loaded(path)
     path = write_gguf(tmp_path / "d.gguf", tiny_model("llama"), all_as(Kind.Q8_K))
     with pytest.raises(UnsupportedModel, match=r"Q8_K, which the package gguf cannot unpack"):
