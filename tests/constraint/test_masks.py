@@ -229,6 +229,29 @@ def test_words_that_begin_one_another_may_be_many(compiler: Compiler) -> None:
     assert tokens_of(state.mask()) == brute_force(state, small_vocabulary())
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "number", "maximum": 1.7976931348623157e308},
+        {"type": "number", "minimum": 1e307},
+        {"type": "number", "not": {"enum": [1e308]}},
+        {"type": "string", "not": {"enum": ["a" * size for size in range(1, 600)]}},
+    ],
+)
+def test_bounds_of_hundreds_of_digits_have_masks(schema: Any, compiler: Compiler) -> None:
+    vocabulary = small_vocabulary()
+    rng, state = random.Random(0), compiler.compile(JsonSchema(schema)).start()
+    budget = state.shortest_tokens() + 20
+    for left in range(budget, 0, -1):
+        allowed = tokens_of(state.mask())
+        assert allowed == brute_force(state, vocabulary)
+        token = rng.choice(tokens_of(state.mask(budget=left)))
+        if token in vocabulary.eos_ids:
+            break
+        state.accept(token)
+    assert state.is_complete
+
+
 def test_a_tight_budget_leaves_only_the_shortest_way(compiler: Compiler) -> None:
     vocabulary = small_vocabulary()
     state = compiler.compile(Choice(["name", "names"])).start()

@@ -185,7 +185,10 @@ class Masks:
 
     def _new_mask(self, state: State) -> Mask:
         mask = self.index.new_mask()
-        far = self._parts.fill(state, mask, self._whole)
+        try:
+            far = self._parts.fill(state, mask, self._whole)
+        except RecursionError:  # the bounds of a number nest as deeply as they have digits
+            far = None
         if far is None:
             found = self._walks.all(self.index.trie, state)
             self._far_bytes[state] = self._farthest_bytes(found, 0)
