@@ -88,11 +88,11 @@ class CompiledConstraint:
 
     @property
     def learned(self) -> int:
-        """Counter of cached results: it shows whether a call that gave up made progress.
+        """A number that changes with the caches: whether a call that gave up made progress.
 
         Caches about texts seen and about documents are not counted.
         """
-        return self.automaton.learned + len(self.distances) + len(self.masks)
+        return self.automaton.learned + self.masks.nbytes
 
     @property
     def nbytes(self) -> int:

@@ -403,6 +403,21 @@ def test_a_mask_that_takes_too_much_work_is_given_up_and_an_opening_fails(
         _prepare(opening)
 
 
+def test_a_mask_of_a_large_enum_does_not_depend_on_the_work_in_a_turn() -> None:
+    digits = [b"%0*d" % (size, number) for size in (2, 3) for number in range(10**size)]
+    tokens = [*(bytes([byte]) for byte in range(256)), *digits, None]
+    schema = JsonSchema({"enum": [f"{n * 7919 % 99991:05d}" for n in range(50_000)]})
+
+    def mask(work: int | None) -> list[int]:
+        state = Compiler(Vocabulary(tokens, eos_ids=[len(tokens) - 1])).compile(schema).start()
+        state.accept_bytes(b'"')
+        while True:
+            with contextlib.suppress(WorkPending):
+                return tokens_of(state.mask(work=work))
+
+    assert mask(work=1_000) == mask(work=None)
+
+
 def _prepare(state: AutomatonState) -> None:
     for _ in range(1_000):
         with contextlib.suppress(WorkPending):
