@@ -115,22 +115,6 @@ class AutomatonState:
     its results so far stay cached.
     """
 
-    __slots__ = (
-        "_allow",
-        "_automaton",
-        "_bounded",
-        "_constraint",
-        "_distances",
-        "_in_vain",
-        "_index",
-        "_learned",
-        "_masks",
-        "_narrowing",
-        "_state",
-        "_work",
-        "gave_up",
-    )
-
     def __init__(
         self, constraint: CompiledConstraint, state: State, *, bounded: bool = False
     ) -> None:
@@ -353,10 +337,6 @@ class PlaceState(AutomatonState):
     not depend on the texts seen, as no answer can be finished from a place whose forced text
     repeats something. Only ``accept`` notices that a token repeats something: see ``DrawAgain``.
     """
-
-    __slots__ = (
-        "_barred", "_looked", "_place", "_places", "_plan", "_plans", "_tried", "_watchful",
-    )  # fmt: skip
 
     def __init__(
         self, constraint: CompiledConstraint, place: PlaceInText, *, bounded: bool = False
