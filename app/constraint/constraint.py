@@ -88,11 +88,11 @@ class CompiledConstraint:
 
     @property
     def learned(self) -> int:
-        """Counter of cached results: it shows whether a call that gave up made progress.
+        """A number that changes with the caches: whether a call that gave up made progress.
 
         Caches about texts seen and about documents are not counted.
         """
-        return self.automaton.learned + len(self.distances) + len(self.masks)
+        return self.automaton.learned + self.masks.nbytes
 
     @property
     def nbytes(self) -> int:
@@ -114,22 +114,6 @@ class AutomatonState:
     A call whose work is not bounded in advance raises ``TooMuchWork`` at the limit of one call;
     its results so far stay cached.
     """
-
-    __slots__ = (
-        "_allow",
-        "_automaton",
-        "_bounded",
-        "_constraint",
-        "_distances",
-        "_in_vain",
-        "_index",
-        "_learned",
-        "_masks",
-        "_narrowing",
-        "_state",
-        "_work",
-        "gave_up",
-    )
 
     def __init__(
         self, constraint: CompiledConstraint, state: State, *, bounded: bool = False
@@ -353,10 +337,6 @@ class PlaceState(AutomatonState):
     not depend on the texts seen, as no answer can be finished from a place whose forced text
     repeats something. Only ``accept`` notices that a token repeats something: see ``DrawAgain``.
     """
-
-    __slots__ = (
-        "_barred", "_looked", "_place", "_places", "_plan", "_plans", "_tried", "_watchful",
-    )  # fmt: skip
 
     def __init__(
         self, constraint: CompiledConstraint, place: PlaceInText, *, bounded: bool = False

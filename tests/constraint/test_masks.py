@@ -229,6 +229,29 @@ def test_words_that_begin_one_another_may_be_many(compiler: Compiler) -> None:
     assert tokens_of(state.mask()) == brute_force(state, small_vocabulary())
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "number", "maximum": 1.7976931348623157e308},
+        {"type": "number", "minimum": 1e307},
+        {"type": "number", "not": {"enum": [1e308]}},
+        {"type": "string", "not": {"enum": ["a" * size for size in range(1, 600)]}},
+    ],
+)
+def test_bounds_of_hundreds_of_digits_have_masks(schema: Any, compiler: Compiler) -> None:
+    vocabulary = small_vocabulary()
+    rng, state = random.Random(0), compiler.compile(JsonSchema(schema)).start()
+    budget = state.shortest_tokens() + 20
+    for left in range(budget, 0, -1):
+        allowed = tokens_of(state.mask())
+        assert allowed == brute_force(state, vocabulary)
+        token = rng.choice(tokens_of(state.mask(budget=left)))
+        if token in vocabulary.eos_ids:
+            break
+        state.accept(token)
+    assert state.is_complete
+
+
 def test_a_tight_budget_leaves_only_the_shortest_way(compiler: Compiler) -> None:
     vocabulary = small_vocabulary()
     state = compiler.compile(Choice(["name", "names"])).start()
@@ -378,6 +401,21 @@ def test_a_mask_that_takes_too_much_work_is_given_up_and_an_opening_fails(
     state.accept(tokens[0])
     with pytest.raises(TooMuchWork):
         _prepare(opening)
+
+
+def test_a_mask_of_a_large_enum_does_not_depend_on_the_work_in_a_turn() -> None:
+    digits = [b"%0*d" % (size, number) for size in (2, 3) for number in range(10**size)]
+    tokens = [*(bytes([byte]) for byte in range(256)), *digits, None]
+    schema = JsonSchema({"enum": [f"{n * 7919 % 99991:05d}" for n in range(50_000)]})
+
+    def mask(work: int | None) -> list[int]:
+        state = Compiler(Vocabulary(tokens, eos_ids=[len(tokens) - 1])).compile(schema).start()
+        state.accept_bytes(b'"')
+        while True:
+            with contextlib.suppress(WorkPending):
+                return tokens_of(state.mask(work=work))
+
+    assert mask(work=1_000) == mask(work=None)
 
 
 def _prepare(state: AutomatonState) -> None:

@@ -248,6 +248,12 @@ SCHEMAS: dict[str, Any] = {
         "allOf": [{"anyOf": [{"type": "null"}, {"$ref": "#/definitions/s", "$recursiveRef": "#"}]}],
         "anyOf": [{"type": "string"}, {"$ref": "#/definitions/s", "$recursiveRef": "#"}],
     },
+    "a recursive reference in a schema with an address": {
+        "$schema": "https://json-schema.org/draft/2019-09/schema",
+        "$id": "https://example.org/tree",
+        "type": ["object", "null"],
+        "properties": {"a": {"$recursiveRef": "#"}},
+    },
     "a tag that decides": {
         "properties": {"a": {"enum": [1, "a", None]}},
         "required": ["a"],

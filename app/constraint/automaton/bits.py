@@ -82,15 +82,6 @@ def meets(row: Int32s, marked: NDArray[np.bool_]) -> bool:
 
 
 @kernel()
-def same(words: UInt32s, others: UInt32s) -> bool:
-    """Whether two masks have the same bits."""
-    equal = True
-    for index in range(len(words)):
-        equal &= words[index] == others[index]
-    return equal
-
-
-@kernel()
 def set_crossing(
     mask: UInt32s, found: Int32s, alive: NDArray[np.bool_], ending: Int32s, characters: Int32s,
     token: Int32s, low: int, high: int,

@@ -66,10 +66,12 @@ class BoundsRelaxation:
                 known = False
             elif kind == Kind.COMPLEMENT:  # structure inside is excluded
                 known = pool.regular[expression]
-            elif kind == Kind.CONCATENATION:
-                known = all(map(self.is_plain, pool.pieces(expression)))
             else:
-                known = pool.regular[expression] and all(map(self.is_plain, pool.parts(expression)))
+                parts = pool.pieces if kind == Kind.CONCATENATION else pool.parts
+                try:
+                    known = pool.regular[expression] and all(map(self.is_plain, parts(expression)))
+                except RecursionError:  # nested too deeply to share anything
+                    known = False
             self._plain[expression] = known
         return known
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.bits import fingerprint, finish, same, set_bits, set_crossing
+from app.constraint.automaton.bits import fingerprint, finish, set_bits, set_crossing
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.parts import Parts
 from app.constraint.automaton.trie import Int32s
@@ -185,7 +185,10 @@ class Masks:
 
     def _new_mask(self, state: State) -> Mask:
         mask = self.index.new_mask()
-        far = self._parts.fill(state, mask, self._whole)
+        try:
+            far = self._parts.fill(state, mask, self._whole)
+        except RecursionError:  # the bounds of a number nest as deeply as they have digits
+            far = None
         if far is None:
             found = self._walks.all(self.index.trie, state)
             self._far_bytes[state] = self._farthest_bytes(found, 0)
@@ -207,7 +210,7 @@ class Masks:
             raise _no_way()
         mask.flags.writeable = False
         known = self._distinct.setdefault(number, mask)
-        return known if known is mask or same(known, mask) else mask
+        return known if known is mask or np.array_equal(known, mask) else mask
 
     def _farthest_bytes(self, found: Int32s, least: int) -> int:
         """Maximum length of a shortest completion after tokens of a walk; at least ``least``."""

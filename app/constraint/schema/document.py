@@ -219,7 +219,7 @@ class Document:
         if keyword == "$dynamicRef" and index.dynamic_anchors.get(fragment, 0) > 1:
             reason = f"there is more than one $dynamicAnchor {fragment!r}"
             raise UnsupportedSchema(keyword, pointer, reason)
-        if keyword == "$recursiveRef" and len(index.resources) > 1:
+        if keyword == "$recursiveRef" and index.base_changes:
             raise UnsupportedSchema(keyword, pointer, "not supported with embedded $ids")
         if not fragment:
             return resource

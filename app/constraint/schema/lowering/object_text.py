@@ -209,17 +209,14 @@ class ObjectWriter:
         classes = self._free_names.classes(nodes, declared, wanted, unwanted)
         asked = _values(shape.some, block)
         any_name = self._text.any_content if self.once else None
-        return self.pool.union(
-            [
-                self._free_member(any_name if names is None else names, value)
-                for names, goal in classes
-                if (value := self._value((*goal, *asked), None)) != self.pool.empty
-            ]
-        )
-
-    def _free_member(self, names: Expression | None, value: Expression) -> Expression:
-        self._names.append(self._text.free_name(names))
-        return self._text.free_member(names, value)
+        members = []
+        for content, goal in classes:
+            value = self._value((*goal, *asked), None)
+            if value != self.pool.empty:
+                content = any_name if content is None else content
+                self._names.append(self._text.free_name(content))
+                members.append(self._text.free_member(content, value))
+        return self.pool.union(members)
 
     def _look_at_free(self, nodes: Goal, shape: ObjectShape, members: list[_Written]) -> None:
         """Determine how many free members there may be, and must be."""
