@@ -92,7 +92,7 @@ class CompiledConstraint:
 
         Caches about texts seen and about documents are not counted.
         """
-        return self.automaton.learned + self.masks.nbytes
+        return self.automaton.learned + len(self.distances) + self.masks.nbytes
 
     @property
     def nbytes(self) -> int:
