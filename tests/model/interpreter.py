@@ -78,7 +78,7 @@ def rounding_as_a_gpu_does() -> Iterator[None]:
         yield
 
 
-def _hasten() -> None:
+def hasten() -> None:
     """Make interpreted kernels faster: patch ``triton.language`` only if it is not patched."""
     patch_language: Any = interpreter._patch_lang
 
@@ -94,4 +94,4 @@ def _hasten() -> None:
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 """Where tests run kernels: on a GPU if there is one, else interpreted."""
 if DEVICE.type == "cpu":
-    _hasten()
+    hasten()
