@@ -252,17 +252,15 @@ class AnswerReader:
         if text:
             self._pieces.append(Content(text, start))
 
-    def _begin_calls(self, format: ToolFormat | None = None) -> bool:
-        """``format`` None: the one of the template."""
+    def _begin_calls(self, in_other_format: ToolFormat | None = None) -> bool:
         assert self._use is not None
         text, start = self._incoming.take_all()
-        self._calls = (format or self._tools).reader(self._use, start)
+        self._calls = (in_other_format or self._tools).reader(self._use, start)
         self._pieces += self._calls.push(text)
         return False
 
     def _take_text(self, marks: Iterable[str], kind: type[Content] | type[Reasoning]) -> str | None:
-        """Take text up to the first of ``marks``, and the white space before that; returns it, None
-        if none is there."""
+        """Take text up to the first of ``marks``, and white space before it; the mark, if any."""
         ends = [(*self._incoming.before(mark), mark) for mark in marks]
         until, found, mark = min(ends, key=lambda end: (end[0], not end[1]))
         kept = len(self._incoming.text[:until].rstrip(_BLANKS))

@@ -11,19 +11,12 @@ R = TypeVar("R")
 _UNKNOWN: Any = object()
 
 
-def cached_method(method: Callable[Concatenate[Any, P], R]) -> _CachedMethod[P, R]:
-    """Memoise a method on its object, by its (hashable) arguments.
+class cached_method(Generic[P, R]):  # noqa: N801 - a decorator
+    """Memoises a method on its object, by its (hashable) arguments.
 
-    Creates a reference cycle: only for objects that live as long as a compilation.
-    """
-    return _CachedMethod(method)
-
-
-class _CachedMethod(Generic[P, R]):
-    """A descriptor that replaces itself by a memoising function on first access.
-
-    Many such objects live for a fraction of a millisecond, and creating a ``functools.cache`` would
-    take three microseconds for each of their methods.
+    Replaces itself by a memoising function on first access. That is a reference cycle: only for
+    objects that live as long as a compilation, many of them for a fraction of a millisecond, while
+    creating a ``functools.cache`` takes three microseconds for each method.
     """
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:

@@ -130,7 +130,8 @@ class Decoder:
         state = state.copy()
         work //= len(portion.draws)
         for before, after in pairwise(portion.draws):
-            if not _allows(masks[-1], draft[before]):
+            mask, drafted = masks[-1], draft[before]
+            if mask is not None and not (int(mask[drafted >> 5]) >> (drafted & 31)) & 1:
                 break
             try:
                 for position, token in enumerate(draft[before:after], before):
@@ -300,7 +301,3 @@ class Decoder:
             complete = state is not None and state.is_complete
             cut = not complete or sequence.request.open_ended
             sequence.finish("length" if cut else "stop")
-
-
-def _allows(mask: Mask | None, token: int) -> bool:
-    return mask is None or bool((int(mask[token >> 5]) >> (token & 31)) & 1)

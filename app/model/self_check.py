@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -179,31 +180,25 @@ def whole_logits(model: PreTrainedModel, case: CheckCase) -> Tensor:
 
 @contextlib.contextmanager
 def _attention_in_float32(model: PreTrainedModel) -> Iterator[None]:
-    """Within the block the eager attention of the model's own modules computes in float32.
-
-    In bfloat16 it rounds scores, which are in the hundreds where keys have large biases: that alone
-    changes a row of Qwen 2.5 Coder's logits by 10%.
-    """
+    """Let the model's own eager attention compute in float32: in bfloat16 it rounds scores in the
+    hundreds, where keys have large biases, which changes a row of Qwen 2.5 Coder's logits by 10%."""
     name = "eager_attention_forward"
     modules = {sys.modules[type(each).__module__] for each in model.modules()}
     own = {module: vars(module)[name] for module in modules if name in vars(module)}
-
-    def widened(eager: Any) -> Any:
-        def attend(
-            module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **more: Any
-        ) -> Any:
-            out, weights = eager(module, query.float(), key.float(), value.float(), *args, **more)
-            return out.to(query.dtype), weights
-
-        return attend
-
     for module, eager in own.items():
-        setattr(module, name, widened(eager))
+        setattr(module, name, partial(_attend_in_float32, eager))
     try:
         yield
     finally:
         for module, eager in own.items():
             setattr(module, name, eager)
+
+
+def _attend_in_float32(
+    eager: Any, module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **more: Any
+) -> tuple[Tensor, Any]:
+    out, weights = eager(module, query.float(), key.float(), value.float(), *args, **more)
+    return out.to(query.dtype), weights
 
 
 class _ProductsInFloat32(TorchFunctionMode):

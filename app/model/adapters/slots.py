@@ -166,7 +166,10 @@ class AdapterSlots:
         x = torch.randn(2, targets[0].depth, generator=generator).to(model.dtype)
         found = x.new_zeros(2, sum(target.width for target in targets)).to(model.device)
         bank.add(x.to(model.device), found, bank.adapters([0, slot]))
-        expected = [_plain(x[1].float(), *each) for each in zip(pairs, targets, strict=True)]
+        expected = [
+            x.new_zeros(target.width).float() if pair is None else pair.b @ (pair.a @ x[1].float())
+            for pair, target in zip(pairs, targets, strict=True)
+        ]
         row, wanted = found[1].float().cpu(), torch.cat(expected)
         error = float((row - wanted).norm() / wanted.norm().clamp_min(1e-30))
         if not error <= _TOLERANCE[model.dtype] or found[0].any():
@@ -174,10 +177,6 @@ class AdapterSlots:
                 f"self-check failed: the output of an adapter on {_some(names)} differs from "
                 f"plain matrix products (relative error {error:.2g})"
             )
-
-
-def _plain(x: Tensor, pair: Pair | None, target: Target) -> Tensor:
-    return x.new_zeros(target.width) if pair is None else pair.b @ (pair.a @ x)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -52,13 +52,7 @@ class Unbracketed(JsonText):
         return self.pool.epsilon
 
     def begun(
-        self,
-        bracket: bytes,
-        items: Expression,
-        *,
-        may_be_empty: bool,
-        depth: int,
-        level: bool = True,
+        self, bracket: bytes, items: Expression, *, may_be_empty: bool, **layout: Any
     ) -> Expression:
         return self.pool.union((items, self.empty)) if may_be_empty else items
 
