@@ -181,7 +181,7 @@ def whole_logits(model: PreTrainedModel, case: CheckCase) -> Tensor:
 @contextlib.contextmanager
 def _attention_in_float32(model: PreTrainedModel) -> Iterator[None]:
     """Let the model's own eager attention compute in float32: in bfloat16 it rounds scores in the
-    hundreds, where keys have large biases, which changes a row of Qwen 2.5 Coder's logits by 10%."""
+    hundreds, where keys have large biases; that changes a row of Qwen 2.5 Coder's logits by 10%."""
     name = "eager_attention_forward"
     modules = {sys.modules[type(each).__module__] for each in model.modules()}
     own = {module: vars(module)[name] for module in modules if name in vars(module)}
