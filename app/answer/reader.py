@@ -58,11 +58,10 @@ class AnswerReader:
         self._leads = () if use is None else format.tools.leads(use.names)
         self._triggers: dict[str, ToolFormat] = {}
         """Texts that begin calls behind content, and the formats of these calls."""
-        if use is not None and content_first and format.tools.trigger is not None:
-            self._triggers[format.tools.trigger] = format.tools
-            if format.tools.also is not None:
-                leads = format.tools.also.leads(use.names)
-                self._triggers |= dict.fromkeys(leads, format.tools.also)
+        if use is not None and content_first and (trigger := format.tools.trigger) is not None:
+            self._triggers[trigger] = format.tools
+            if (other := format.tools.also) is not None:
+                self._triggers |= dict.fromkeys(other.leads(use.names), other)
         self._incoming = Incoming(0)
         self._pieces: list[TextPiece] = []
         self._newlines = 0

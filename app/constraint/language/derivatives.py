@@ -315,7 +315,7 @@ class Derivatives(Rows):
                 _, text, expression = self._nearest_drawn(expression)
                 parts.append(text)
             elif kind == Kind.HOLE or kind == Kind.PIECE:
-                parts.append(self.shortest(operand[1]))
+                parts.append(self._shortest_piece(expression))
                 break
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
                 fitting = self._fit(expression)
@@ -390,6 +390,10 @@ class Derivatives(Rows):
             seen |= new
             waiting += new
         return not waiting
+
+    def _shortest_piece(self, hole: Expression) -> bytes:
+        """A shortest string of a hole that is not filled."""
+        return self.shortest(self.pool.operands[hole][1])
 
     def _known_length(self, expression: Expression) -> int | None:
         return self._lengths[expression] if expression < len(self._lengths) else None
