@@ -123,7 +123,7 @@ class ValueScanner(JsonWalk):
         """The number, if the text is one: only the end of the text ends it."""
         if self._scan.place is Place.NUMBER and not self._open:
             self._scan.end_number()
-            self._ended(self._pointer, self._began, self._passed + len(self._kept))
+            self._leaf(self._passed + len(self._kept))
         found, self._found = self._found, []
         return found
 
@@ -145,6 +145,9 @@ class ValueScanner(JsonWalk):
 
     def _begin(self, is_object: bool) -> None:
         self._open.append(_Container(self._pointer, self._began, is_object))
+
+    def _leaf(self, end: int) -> None:
+        self._ended(self._pointer, self._began, end)
 
     def _close(self, end: int) -> None:
         closed = self._open.pop()

@@ -17,5 +17,3 @@ VISION_MODEL_PATH: Final = Path(__file__).parent / "vision_weights"
 
 MODELS: Final = {"demo": MODEL_PATH, "demo-vision": VISION_MODEL_PATH}
 """Folders of the models, by their names in settings."""
-
-__all__ = ["MODELS", "MODEL_PATH", "VISION_MODEL_PATH"]

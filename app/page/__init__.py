@@ -8,5 +8,3 @@ from typing import Final
 
 STATIC_PATH: Final = Path(__file__).parent / "static"
 """Folder of ``index.html`` (at ``/``) and of all that it loads (under ``/page/``)."""
-
-__all__ = ["STATIC_PATH"]
