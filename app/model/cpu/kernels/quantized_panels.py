@@ -248,14 +248,10 @@ def pack(weight: QuantizedWeight) -> Tensor:
     more = -weight.outputs % WIDTH
     panels = (weight.outputs + more) // WIDTH
     halves = BLOCK // kind.group
-    words = F.pad(weight.codes, (0, 0, 0, more)).view(torch.int32)
-    words = words.view(panels, WIDTH, blocks, halves, -1).permute(0, 2, 3, 4, 1)
-    scales = F.pad(weight.scales, (0, 0, 0, more)).view(panels, WIDTH, blocks, halves, 1)
-    parts = [
-        words.contiguous().view(torch.uint8).flatten(3),
-        scales.permute(0, 2, 3, 4, 1).contiguous().view(torch.uint8).flatten(3),
-    ]
-    if weight.minima is not None:
-        minima = F.pad(weight.minima, (0, 0, 0, more)).view(panels, WIDTH, blocks, 1, 1)
-        parts.append(minima.permute(0, 2, 3, 4, 1).contiguous().view(torch.uint8).flatten(3))
+    parts = []
+    for table in (weight.codes.contiguous().view(torch.int32), weight.scales, weight.minima):
+        if table is not None:
+            filled = F.pad(table, (0, 0, 0, more)) if more else table  # a copy
+            laid = filled.reshape(panels, WIDTH, blocks, halves, -1).permute(0, 2, 3, 4, 1)
+            parts.append(laid.contiguous().view(torch.uint8).flatten(3))
     return torch.cat(parts, dim=-1).flatten(2)
