@@ -6,6 +6,7 @@ has a reader, too, which takes seconds of processor time for a vocabulary of 128
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
@@ -56,8 +57,8 @@ class GgufTensor:
     """[bytes], mapped from the file: nothing is read until it is used."""
 
     def rows(self) -> NDArray[np.uint8]:
-        """[..., bytes of a row], copied."""
-        return np.array(self.data).reshape(*self.shape[:-1], -1)
+        """[rows, bytes of a row], copied."""
+        return np.array(self.data).reshape(math.prod(self.shape[:-1]), -1)
 
 
 @dataclass(frozen=True, slots=True)

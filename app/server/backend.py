@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import linecache
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +25,7 @@ from app.core.verbatim import Document
 from app.core.version import version_of
 from app.demo import smollm2
 from app.engine import Engine as TokenEngine
-from app.server.interpreter import (
-    OVERLAPPED_SECONDS,
-    SERIAL_SECONDS,
-    importing,
-    return_freed_memory,
-)
+from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS, importing
 from app.server.settings import Settings
 from app.serving.adapters import Slots
 from app.serving.worker import Engine
@@ -110,6 +106,9 @@ def load_backend(
         library_log.enable_propagation()
     with reporting_compilations(progress):
         backend = _load(settings, observer, progress)
+    from app.model.kv_storage import return_freed_memory
+
+    linecache.clearcache()  # source files that libraries read at their import: 2 MiB
     return_freed_memory()
     return backend
 

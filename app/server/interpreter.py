@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import linecache
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,16 +29,6 @@ def importing() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def return_freed_memory() -> None:
-    """Give pages of freed memory back to the system; loading a model leaves 100 MiB of them.
-
-    The lines of source files that libraries read at their import are freed, too: 2 MiB.
-    """
-    linecache.clearcache()
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's
-        trim(0)
 
 
 def settle_collector() -> None:

@@ -297,7 +297,7 @@ def _phi3(keys: _Keys) -> _Values:
             "attention_factor": factor,
         }
         for name in ("long", "short"):
-            factors = tensors[f"rope_factors_{name}.weight"].rows().view("<f4")
+            factors = tensors[f"rope_factors_{name}.weight"].rows()[0].view("<f4")
             values["rope_parameters"][f"{name}_factor"] = factors.tolist()
     return values | {"sliding_window": keys.take("attention.sliding_window", 0) or None}
 

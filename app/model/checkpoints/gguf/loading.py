@@ -76,7 +76,7 @@ def load_gguf(
     made = assemble(config, stored, dtype, plain=plain)
     if _ROPE_FACTORS in file.tensors:
         # Llama 3's scaled frequencies, which llama.cpp divides by a tensor of factors.
-        factors = torch.from_numpy(file.tensors[_ROPE_FACTORS].rows().view("<f4"))
+        factors = torch.from_numpy(file.tensors[_ROPE_FACTORS].rows()[0].view("<f4"))
         rotary = made.model.rotary_emb
         if rotary.inv_freq.shape != factors.shape:
             raise UnsupportedModel(
@@ -140,7 +140,6 @@ class _Reader:
     def _stored(self, name: str) -> QuantizedWeight:
         tensor, undo = self._file.tensors[name], self._undoing(name)
         rows = tensor.rows()
-        rows = rows.reshape(-1, rows.shape[-1])
         weight = read(rows, tensor.kind)
         if weight is None:
             weight, error = self._unpacked(name, lambda: rounded(rows, tensor.kind))
@@ -166,8 +165,7 @@ class _Reader:
         rows = tensor.rows()
         if tensor.kind in FLOATS:
             return torch.from_numpy(rows).view(_DTYPES[tensor.kind]).view(tensor.shape)
-        flat = rows.reshape(-1, rows.shape[-1])
-        values: Tensor = self._unpacked(name, lambda: floats(flat, tensor.kind))
+        values: Tensor = self._unpacked(name, lambda: floats(rows, tensor.kind))
         return values.view(tensor.shape)
 
     def _unpacked(self, name: str, unpack: Callable[[], Any]) -> Any:
