@@ -200,6 +200,12 @@ def test_schemas_beyond_the_limits_are_too_complex(schema: Any) -> None:
         built(schema)
 
 
+def test_too_many_properties_are_refused_by_their_number() -> None:
+    properties = {f"p{number}": {} for number in range(20_000)}
+    with pytest.raises(ConstraintTooComplex, match=r"an object of 20000 properties \("):
+        built({"type": "object", "properties": properties})
+
+
 def test_nesting_within_the_limit_needs_no_deep_stack() -> None:
     assert built(nested(127)).accepts("[" * 127 + "]" * 127)
 

@@ -268,7 +268,8 @@ class _Tails:
         if size > writer.limits.counted_members or (
             self._cap > 1 and size * len(members) > 50 * writer.limits.counted_members
         ):
-            raise ConstraintTooComplex("minProperties or maxProperties over too many properties")
+            counted = "" if self._cap == 1 else " with minProperties or maxProperties"
+            raise ConstraintTooComplex(f"an object of {len(members)} properties{counted}")
 
     def build(self, everything: Missing) -> Expression:
         """The text after the opening bracket of an object that is not empty."""
