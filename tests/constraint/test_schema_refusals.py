@@ -201,7 +201,7 @@ def test_schemas_beyond_the_limits_are_too_complex(schema: Any) -> None:
 
 
 def test_too_many_properties_are_refused_by_their_number() -> None:
-    properties = {f"p{number}": {} for number in range(20_000)}
+    properties = {f"p{number}": True for number in range(20_000)}
     with pytest.raises(ConstraintTooComplex, match=r"an object of 20000 properties \("):
         built({"type": "object", "properties": properties})
 
