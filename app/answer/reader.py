@@ -11,7 +11,7 @@ after it, and white space between content and calls. Other white space is conten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from app.answer.formats.calls import CallsReader, ToolFormat
 from app.answer.formats.chat import ChatFormat
@@ -57,11 +57,11 @@ class AnswerReader:
             self._nothing = format.content.begin + format.content.end
         self._leads = () if use is None else format.tools.leads(use.names)
         self._triggers: dict[str, ToolFormat] = {}
-        """Texts that begin calls behind content, and the formats of these calls."""
+        """Beginnings of calls behind content, and the formats of these calls."""
         if use is not None and content_first and (trigger := format.tools.trigger) is not None:
             self._triggers[trigger] = format.tools
             if (other := format.tools.also) is not None:
-                self._triggers |= dict.fromkeys(other.leads(use.names), other)
+                self._triggers |= dict.fromkeys(other.heads(), other)
         self._incoming = Incoming(0)
         self._pieces: list[TextPiece] = []
         self._newlines = 0
@@ -143,11 +143,12 @@ class AnswerReader:
         assert self._reasoning is not None
         if not self._reasoned:
             self._incoming.take(len(self._incoming.text) - len(self._incoming.text.lstrip(_BLANKS)))
-        if self._take_text([self._reasoning.end], Reasoning) is not None:
-            self._incoming.take(len(self._reasoning.end))
+        until, found = self._incoming.before(self._reasoning.end)
+        blanks = self._take_text(until, Reasoning)
+        if found:
+            self._incoming.take(blanks + len(self._reasoning.end))
             self._step = AnswerReader._read_newlines
-            return True
-        return False
+        return found
 
     def _read_newlines(self) -> bool:
         if self._newlines < NEWLINES_BEFORE_ANSWER:
@@ -175,7 +176,7 @@ class AnswerReader:
             begins = [self._incoming.begins(self._nothing + lead) for lead in self._leads]
             if True in begins:
                 self._incoming.take(len(self._nothing))
-                return self._begin_calls()
+                return self._begin_calls(self._tools)
             if None in begins:
                 return False
         inside = AnswerReader._read_content if self._tools.native else AnswerReader._read_answer
@@ -192,7 +193,7 @@ class AnswerReader:
         """Calls or content; if the template does not know the calls, they are inside content."""
         begins = [self._incoming.begins(lead) for lead in self._leads]
         if True in begins:
-            return self._begin_calls()
+            return self._begin_calls(self._tools)
         self._step = AnswerReader._read_answer if None in begins else AnswerReader._read_content
         return None not in begins
 
@@ -206,8 +207,20 @@ class AnswerReader:
         if not self._triggers:
             self._take_content(len(self._incoming.text))
             return False
-        trigger = self._take_text(self._triggers, Content)
-        return trigger is not None and self._begin_calls(self._triggers[trigger])
+        ends = [(*self._incoming.before(mark), mark) for mark in self._triggers]
+        until, found, mark = min(ends, key=lambda end: (end[0], not end[1]))
+        blanks = self._take_text(until, Content)
+        if not found:
+            return False
+        assert self._use is not None
+        rest, leads = self._incoming.text[blanks:], self._triggers[mark].leads(self._use.names)
+        if rest.startswith(leads):
+            self._incoming.take(blanks)
+            return self._begin_calls(self._triggers[mark])
+        if any(lead.startswith(rest) for lead in leads):
+            return False
+        self._take_content(blanks + len(mark))  # of a function that does not exist
+        return True
 
     def _read_closed_content(self) -> bool:
         """Free text cannot contain its end mark; other content ends at the last one."""
@@ -225,7 +238,7 @@ class AnswerReader:
         """Behind the content: calls, or nothing."""
         begins = [self._incoming.begins(lead) for lead in self._leads]
         if self._triggers and True in begins:
-            return self._begin_calls()
+            return self._begin_calls(self._tools)
         if None not in begins:
             self._incoming.take_all()
         return False
@@ -251,25 +264,21 @@ class AnswerReader:
         if text:
             self._pieces.append(Content(text, start))
 
-    def _begin_calls(self, in_other_format: ToolFormat | None = None) -> bool:
+    def _begin_calls(self, format: ToolFormat) -> bool:
         assert self._use is not None
         text, start = self._incoming.take_all()
-        self._calls = (in_other_format or self._tools).reader(self._use, start)
+        self._calls = format.reader(self._use, start)
         self._pieces += self._calls.push(text)
         return False
 
-    def _take_text(self, marks: Iterable[str], kind: type[Content] | type[Reasoning]) -> str | None:
-        """Take text up to the first of ``marks``, and white space before it; the mark, if any."""
-        ends = [(*self._incoming.before(mark), mark) for mark in marks]
-        until, found, mark = min(ends, key=lambda end: (end[0], not end[1]))
+    def _take_text(self, until: int, kind: type[Content] | type[Reasoning]) -> int:
+        """Take ``until`` characters but the white space at their end; returns its length."""
         kept = len(self._incoming.text[:until].rstrip(_BLANKS))
         text, start = self._incoming.take(kept)
         if text:
             self._reasoned = True
             self._pieces.append(kind(text, start))
-        if found:
-            self._incoming.take(until - kept)
-        return mark if found else None
+        return until - kept
 
 
 class AnswerLocator:

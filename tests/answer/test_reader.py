@@ -91,7 +91,7 @@ def test_calls_may_be_in_code_where_the_template_asks_for_marks() -> None:
     text = "I look.\n" + in_code("fg", '{"a": 1}') + "\n" + in_code("f", "{}")
     pieces = read(reader(HERMES), [text])
     assert (content(pieces), calls(pieces)) == ("I look.", [("fg", '{"a": 1}'), ("f", "{}")])
-    other = in_code("other", "{}")
+    other = "Like this:\n\n" + in_code("other", "{}")
     assert content(read(reader(HERMES), [other, in_code("f", "{}")])) == other
     assert content(read(reader(HERMES, content_first=False), [in_code("f", "{}")]))
 

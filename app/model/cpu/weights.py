@@ -188,8 +188,7 @@ def _joined(linears: Sequence[Linear]) -> Tensor:
     """Panels of weights of one kind, one below the other."""
     stored = [linear.stored for linear in linears if isinstance(linear, QuantizedLinear)]
     if stored:
-        whole = stored[0] if len(stored) == 1 else quantized_panels.join(stored)
-        return quantized_panels.pack(whole)
+        return quantized_panels.pack(quantized_panels.join(stored))
     plain = [linear.weight.detach() for linear in linears if isinstance(linear, nn.Linear)]
     return panels.pack(plain[0] if len(plain) == 1 else torch.cat(plain))
 

@@ -231,6 +231,8 @@ def _read_rows(words: Any, heads: Any, ids: Any, bits: int, group: int, out: Any
 
 def join(parts: list[QuantizedWeight]) -> QuantizedWeight:
     """Weights of one kind, one below the other."""
+    if len(parts) == 1:
+        return parts[0]
     kind = parts[0].kind
     assert all(part.kind == kind for part in parts), "weights of one kind alone can be joined"
     minima = [part.minima for part in parts if part.minima is not None]
