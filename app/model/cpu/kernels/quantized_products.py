@@ -74,6 +74,10 @@ class _Turn:
         hidden = self.builder.asm(same, "", "=r,0", [self.block], side_effect=True)
         return _Turn(self.builder, hidden, self.rows, self.columns).weights(offset)
 
+    def halves(self, offset: int) -> list[Any]:
+        """The outputs' scales or minima at an offset in the block, float32."""
+        return [self.builder.fpext(half, FLOATS) for half in self.weights(offset, HALVES)]
+
     def inputs(self, row: int, offset: int, kind: Any) -> Any:
         """The 32 bits at an offset in a row's inputs, in every lane, as a ``kind`` of vector."""
         place = self.builder.add(self.rows[row], I64(offset))
@@ -113,29 +117,25 @@ def _write(kind: PanelKind, function: Any, rows: int) -> None:
         cells = [(row, i) for row in range(rows) for i in own]
         places = {(row, i): builder.add(sums, I64(4 * WIDTH * row + 64 * i)) for row, i in cells}
         # Beside integer sums, the scales and an input; otherwise they are in the L1 cache.
-        in_registers = 2 * len(cells) + len(own) < registers()
+        kept = cells if 2 * len(cells) + len(own) < registers() else []
 
         def turn(
             number: Any,
             running: list[Any],
             own: range = own,
-            cells: list[tuple[int, int]] = cells,
+            kept: list[tuple[int, int]] = kept,
             places: dict[tuple[int, int], Any] = places,
         ) -> list[Any]:
             block = builder.add(weights, builder.mul(number, I64(kind.block_bytes)))
             inputs = builder.mul(number, I64(ROUNDED_BYTES))
             here = _Turn(builder, block, [builder.add(line, inputs) for line in lines], own)
-            added = dict(zip(cells, running, strict=True)) if running else {}
-            _add_block(here, kind, partial(_whole_sums, here, kind), added, places)
-            if running:
-                return [added[cell] for cell in cells]
-            _store(builder, added, places)
-            return []
+            added = dict(zip(kept, running, strict=True))
+            _add_block(here, kind, partial(_whole_sums, here, kind), places, added)
+            return list(added.values())
 
-        first = {cell: _load(builder, places[cell], FLOATS) for cell in cells if in_registers}
-        last = loop(builder, I64(0), blocks, 1, list(first.values()), turn)
-        if in_registers:
-            _store(builder, dict(zip(cells, last, strict=True)), places)
+        first = [_load(builder, places[cell], FLOATS) for cell in kept]
+        last = loop(builder, I64(0), blocks, 1, first, turn)
+        _store(builder, dict(zip(kept, last, strict=True)), places)
     builder.ret_void()
 
 
@@ -143,23 +143,36 @@ def _add_block(
     turn: _Turn,
     kind: PanelKind,
     sums_of: Callable[[_Group], dict[tuple[int, int], Any]],
-    added: dict[tuple[int, int], Any],
     places: dict[tuple[int, int], Any],
+    added: dict[tuple[int, int], Any],
 ) -> None:
-    """Scale the whole ``sums_of`` groups, and add them to ``added`` or what is at ``places``."""
+    """Scale the whole ``sums_of`` groups, and add them to ``added``; if empty, at ``places``.
+
+    A row at a time, from memory to memory: the sums of all rows do not fit in registers.
+    """
     builder = turn.builder
     for group in _groups(kind):
         whole = sums_of(group)
-        halves = turn.weights(group.scales, HALVES)
-        scales = [builder.fpext(half, FLOATS) for half in halves]
+        scales = turn.halves(group.scales)
+        minima = turn.halves(kind.block_bytes - 2 * WIDTH) if kind.minima else []
         for row in range(len(turn.rows)):
             factor = turn.inputs(row, SCALE, FLOATS)
-            for i, scale in zip(turn.columns, scales, strict=True):
-                value = builder.sitofp(whole[row, i], FLOATS)
-                old = added.get((row, i)) or _load(builder, places[row, i], FLOATS)
-                added[row, i] = fma(builder, value, builder.fmul(factor, scale), old)
-    if kind.minima:
-        _take_minima(turn, kind, added)
+            cells = [(row, i) for i in turn.columns]
+            sums = [
+                added[cell] if added else _load(builder, places[cell], FLOATS) for cell in cells
+            ]
+            for n, cell in enumerate(cells):
+                value = builder.sitofp(whole[cell], FLOATS)
+                sums[n] = fma(builder, value, builder.fmul(factor, scales[n]), sums[n])
+            if minima:
+                total = builder.sitofp(_times_sums(turn, row, (-1, -1)), FLOATS)
+                total = builder.fmul(total, factor)
+                sums = [fma(builder, total, *each) for each in zip(minima, sums, strict=True)]
+            found = dict(zip(cells, sums, strict=True))
+            if added:
+                added.update(found)
+            else:
+                _store(builder, found, places)
 
 
 def _whole_sums(turn: _Turn, kind: PanelKind, group: _Group) -> dict[tuple[int, int], Any]:
@@ -251,17 +264,6 @@ def _times_sums(turn: _Turn, row: int, factors: tuple[int, int]) -> Any:
     return _add_pairs(turn.builder, turn.inputs(row, SUMS, _SHORTS), pairs)
 
 
-def _take_minima(turn: _Turn, kind: PanelKind, added: dict[tuple[int, int], Any]) -> None:
-    builder = turn.builder
-    halves = turn.weights(kind.block_bytes - 2 * WIDTH, HALVES)
-    minima = [builder.fpext(half, FLOATS) for half in halves]
-    for row in range(len(turn.rows)):
-        total = builder.sitofp(_times_sums(turn, row, (-1, -1)), FLOATS)
-        total = builder.fmul(total, turn.inputs(row, SCALE, FLOATS))
-        for i, minimum in zip(turn.columns, minima, strict=True):
-            added[row, i] = fma(builder, total, minimum, added[row, i])
-
-
 def _load(builder: Any, place: Any, kind: Any, align: int = 4) -> Any:
     return builder.load(pointer(builder, place, kind), align=align)
 
@@ -327,9 +329,7 @@ def _write_tiles(kind: PanelKind, function: Any) -> None:
                 (0, i): place
                 for i, place in enumerate(_vectors(builder, builder.add(sums, offset)))
             }
-            added: dict[tuple[int, int], Any] = {}
-            _add_block(here, kind, sums_of, added, places)
-            _store(builder, added, places)
+            _add_block(here, kind, sums_of, places, {})
             return []
 
         loop(builder, I64(0), rows, 1, [], scale)
