@@ -53,6 +53,7 @@ class PanelLinear(nn.Module):
         jobs.product(
             *self.team.shared,
             jobs.PRODUCT,
+            jobs.ROUND,
             rows,
             x.data_ptr(),
             weights.address,

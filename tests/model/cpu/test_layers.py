@@ -130,7 +130,7 @@ def test_a_bias_of_one_half_of_an_mlp_is_added(biased: str) -> None:
     weights, team = PanelWeights.interleaved(gate, up), CpuTeam(1, 0)
     arguments = (len(rows), rows.data_ptr(), weights.address, 1, 0, found.data_ptr(), 136)
     team.reserve(len(rows) * weights.rounded_bytes)
-    jobs.product(*team.shared, jobs._SWIGLU, *arguments)
+    jobs.product(*team.shared, jobs._SWIGLU, jobs.ROUND, *arguments)
     wanted = torch.nn.functional.silu(gate(rows).float()) * up(rows).float()
     torch.testing.assert_close(found.float(), wanted, rtol=0.02, atol=0.01)
 

@@ -10,7 +10,7 @@ Between the first two products there may be a function of another kind (``delta_
 with gates has them as Hq more heads, and multiplies what is attended by their sigmoid.
 
 A job is a record (``records.JOB``) that says what its items are: of a product a panel of 64 outputs
-for some of the rows (``products``), else a token, or a short span and some of its heads.
+for some of the rows (``products``), of attention a short span and some of its heads, else tokens.
 """
 
 from __future__ import annotations
@@ -39,9 +39,14 @@ from app.model.cpu.kernels.records import (
 )
 
 _i64: Any = np.int64  # see ``compiled.ZERO``
-PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND, _GATE = map(_i64, range(8))
+PRODUCT, _SWIGLU, ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND, _GATE = map(_i64, range(8))
 _FEW_TOKENS = 8
 """Maximum tokens for which norms, RoPE and rounding run on one thread."""
+_TOKENS = 4
+"""Tokens of an item of these."""
+_FEW_PANELS, _MANY_ROWS = 32, 12
+"""Panels below which, and rows from which on, an item of a product has half of the rows: of an odd
+number of panels a thread would wait for one with all of them."""
 _FEW_SPANS = 4
 """Number of spans below which the heads of a span are shared by threads, too."""
 _EVEN_TOKENS = 8
@@ -118,16 +123,18 @@ def _do_item(job_at: int, item: int) -> None:
     layer = memory(at(job.layers), (job.layer + 1,), LAYER)[job.layer]
     if job.kind <= _SWIGLU:
         multiply_item(job, job.kind == _SWIGLU, item)
-    elif job.kind == _ROUND:
-        round_item(job, item)
-    elif job.kind == _NORM or job.kind == _MLP_NORM:
-        _norm(step, layer, job.kind == _MLP_NORM, item)
-    elif job.kind == _ROPE:
-        _rope(step, layer, job.layer, item)
-    elif job.kind == _GATE:
-        _gate(step, layer, item)
-    else:
+    elif job.kind == _ATTEND:
         run_item(step.attend, step.attention, item)
+    else:
+        for token in range(_TOKENS * item, min(_TOKENS * (item + 1), job.rows)):
+            if job.kind == _NORM or job.kind == _MLP_NORM:
+                _norm(step, layer, job.kind == _MLP_NORM, token)
+            elif job.kind == _ROPE:
+                _rope(step, layer, job.layer, token)
+            elif job.kind == _GATE:
+                _gate(step, layer, token)
+            if job.weight and weight_at(job.weight).rounds:
+                round_item(job, token)
 
 
 def entry() -> int:
@@ -165,36 +172,42 @@ def _share(board: team.Board, jobs: Records, items: int, alone: bool) -> None:
 
 
 @compiled()
-def _by_token(board: team.Board, jobs: Records, kind: int, tokens: int) -> None:
-    jobs[0].kind = kind
-    _share(board, jobs, tokens, tokens <= _FEW_TOKENS)
+def _by_token(
+    board: team.Board, jobs: Records, kind: int, tokens: int, x: int, weight: int
+) -> None:
+    """Do a job for each token, and round its row at ``x`` if the ``weight`` (0: none) needs it."""
+    job = jobs[0]
+    job.kind, job.rows, job.x, job.weight = kind, tokens, x, weight
+    _share(board, jobs, (tokens + _TOKENS - 1) // _TOKENS, tokens <= _FEW_TOKENS)
 
 
 @compiled()
 def product(
-    board: team.Board, jobs: Records, kind: int,
+    board: team.Board, jobs: Records, kind: int, first: int,
     rows: int, x: int, weights: int, parts: int, residual: int, out: int, pitch: int,
 ) -> None:  # fmt: skip
     """[rows, inputs] at ``x`` times weights side by side -> [rows, pitch] at ``out``.
 
+    ``first`` is a job by token that writes the rows at ``x``, or ``ROUND``: they are there.
     ``weights`` is the address of as many records as there are ``parts``; see
     ``products.multiply_item``. Rows are rounded once for consecutive parts that round alike.
     """
     job = jobs[0]
-    job.rows, job.out, job.pitch = rows, out, pitch
+    job.out, job.pitch = out, pitch
     rounded = 0
     for part in range(parts):
-        job.x, job.weight = x, weights + part * WEIGHT_BYTES
-        outputs = weight_at(job.weight).outputs
-        rounds = weight_at(job.weight).rounds
-        if rounds:
-            if rounds != rounded:
-                _by_token(board, jobs, _ROUND, rows)
-                rounded = rounds
-            job.x = job.rounded
+        place = weights + part * WEIGHT_BYTES
+        rounds = weight_at(place).rounds
+        if first != ROUND or (rounds and rounds != rounded):
+            _by_token(board, jobs, first, rows, x, place)
+            first, rounded = ROUND, rounds
+        job.rows, job.x, job.weight = rows, job.rounded if rounds else x, place
         job.kind, job.blocks, job.residual = kind, (rows + ROWS - 1) // ROWS, residual
-        _share(board, jobs, (outputs + WIDTH - 1) // WIDTH * job.blocks, False)
-        job.out += 2 * outputs
+        panels = (weight_at(place).outputs + WIDTH - 1) // WIDTH
+        if panels < _FEW_PANELS and rows >= _MANY_ROWS:
+            job.blocks *= 2
+        _share(board, jobs, panels * job.blocks, False)
+        job.out += 2 * weight_at(place).outputs
 
 
 @compiled()
@@ -204,14 +217,13 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
     job.layer = number
     step = memory(at(job.step), (1,), STEP)[0]
     layer = memory(at(job.layers), (number + 1,), LAYER)[number]
-    _by_token(board, jobs, _NORM, step.tokens)
     product(
-        board, jobs, PRODUCT, step.tokens, step.normed,
+        board, jobs, PRODUCT, _NORM, step.tokens, step.normed,
         layer.inputs, layer.input_parts, ZERO, step.heads, layer.width,
     )  # fmt: skip
     spans = step.state_spans if layer.mixer else step.span_count
     if layer.mixer == 0:
-        _by_token(board, jobs, _ROPE, step.tokens)
+        _by_token(board, jobs, _ROPE, step.tokens, ZERO, ZERO)
     if spans:
         uneven = step.tokens > _EVEN_TOKENS * spans
         job.kind, job.blocks = _ATTEND, layer.kv_heads if spans < _FEW_SPANS or uneven else 1
@@ -229,21 +241,19 @@ def second_half(board: team.Board, jobs: Records, number: int) -> None:
     """The rest of a layer; if torch computes its MLP, only up to the norm before it."""
     step = memory(at(jobs[0].step), (1,), STEP)[0]
     layer = memory(at(jobs[0].layers), (number + 1,), LAYER)[number]
-    if layer.gated:
-        _by_token(board, jobs, _GATE, step.tokens)
     product(
-        board, jobs, PRODUCT, step.tokens, step.attended,
+        board, jobs, PRODUCT, _GATE if layer.gated else ROUND, step.tokens, step.attended,
         layer.out, ONE, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
-    _by_token(board, jobs, _MLP_NORM, step.tokens)
     if layer.gate_up == 0:
+        _by_token(board, jobs, _MLP_NORM, step.tokens, ZERO, ZERO)
         return
     product(
-        board, jobs, _SWIGLU, step.tokens, step.normed,
+        board, jobs, _SWIGLU, _MLP_NORM, step.tokens, step.normed,
         layer.gate_up, ONE, ZERO, step.intermediate, layer.intermediate,
     )  # fmt: skip
     product(
-        board, jobs, PRODUCT, step.tokens, step.intermediate,
+        board, jobs, PRODUCT, ROUND, step.tokens, step.intermediate,
         layer.down, ONE, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
 
