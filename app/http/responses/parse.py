@@ -571,7 +571,7 @@ def _template_messages(
         for number, item in enumerate(wire.input):
             param = body.params[number] if isinstance(body, Resumed) else f"input[{number}]"
             reader.add(item, param)
-    messages, passages = reader.messages, reader.passages
+    messages, passages = reader.joined(), reader.passages
     if not (instructions := wire.instructions):
         return messages, passages
     passages = [Passage("instructions", instructions, by_user=False), *passages]
