@@ -279,6 +279,9 @@ class ReasoningOptions(ReasoningFields):
     """Summaries are not supported: the reasoning itself is shown."""
 
 
+_MOST_TOOLS = 1024
+"""Maximum tools of a request: a constraint of several thousand compiles for seconds."""
+
 _ITEM = re.compile(r"input\[(\d+)\]")
 
 ClientId = Annotated[str, Field(max_length=1024)]
@@ -487,6 +490,9 @@ def read_conversation(
                     definitions.append((f"{param}.tools[{index}]", shown))
         elif not isinstance(tool, Other):
             definitions.append((param, tool))
+    if (count := len(definitions)) > _MOST_TOOLS:
+        reason = f"there are {count}, with those in namespaces, and the limit is {_MOST_TOOLS}"
+        raise invalid("tools", reason)
     tools = function_tools(definitions)
     use, variables = asked_reasoning(with_thinking(wire.reasoning, wire.thinking), config)
     images = ImageReader(config.images, "input_text", "input_image")
