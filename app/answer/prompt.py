@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Literal
 
 from app.answer.formats.calls import CallIds
@@ -283,11 +284,12 @@ def _shown(tool: FunctionTool) -> dict[str, Any]:
 
 def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
     """Adapt the ids of calls and their results to the template."""
-    fitting: dict[str, str] = {}
+    fitting: dict[str, str] = {}  # clients may use an id again: the last call counts
+    number = count()
     for message in messages:
         for call in message.get("tool_calls", ()):
             foreign = call["id"]
-            call["id"] = ids.fitting(foreign, call["function"]["name"], len(fitting))
+            call["id"] = ids.fitting(foreign, call["function"]["name"], next(number))
             fitting[foreign] = call["id"]
         if "tool_call_id" in message:
             foreign = message["tool_call_id"]
