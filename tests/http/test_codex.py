@@ -181,6 +181,15 @@ async def test_a_tool_of_a_namespace_can_be_chosen(choice: Any) -> None:
     assert "exec_command" not in bench.compiled[-1].cache_key()
 
 
+async def test_a_tool_goes_before_one_of_its_name_in_a_namespace() -> None:
+    bench = writing('<tool_call>\n{"name": "read", "arguments": {}}\n</tool_call>', WITH_TOOLS)
+    tools = [*TOOLS, {"type": "function", "name": "read"}]
+    choice = {"type": "function", "name": "read"}
+    response = await response_of(bench, tools=tools, tool_choice=choice)
+    assert "namespace" not in response["output"][0]
+    assert "mcp__files__" not in bench.compiled[-1].cache_key()
+
+
 async def test_an_unknown_namespace_is_refused() -> None:
     allowed = [{"type": "namespace", "name": "mcp__files__"}, {"type": "namespace", "name": "x"}]
     choice = {"type": "allowed_tools", "mode": "auto", "tools": allowed}

@@ -5,6 +5,7 @@ its renderer; routes for stored responses.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -531,22 +532,18 @@ def _tool_use(
     once = wire.parallel_tool_calls is False
 
     def names(chosen: Sequence[ResponsesNamedTool]) -> set[str]:
-        """The model's names for ``chosen``; without a namespace, the inner name is enough."""
-        spaces = {tool.name for tool in chosen if tool.type == "namespace"}
-        known = {space for space, _ in namespaces.values()}
-        others = [tool for tool in chosen if tool.type != "namespace"]
-        plain = {tool.name for tool in others if tool.namespace is None}
-        inner = {name for _, name in namespaces.values()}
-        return {
-            *(
-                _qualified(tool.namespace, tool.name)
-                for tool in others
-                if tool.namespace is not None
-            ),
-            *(name for name, (space, own) in namespaces.items() if space in spaces or own in plain),
-            *(plain - inner),
-            *(spaces - known),
-        }
+        """The model's names for ``chosen``; a tool in a namespace has its inner name as well,
+        unless that is another tool's own."""
+        spaces, named = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+        for name, (space, inner) in namespaces.items():
+            spaces[space].add(name)
+            named[inner].add(name)
+        named |= {tool.name: {tool.name} for tool in tools}
+        found: set[str] = set()
+        for tool in chosen:
+            name = _qualified(tool.namespace, tool.name)
+            found |= (spaces if tool.type == "namespace" else named).get(name, {name})
+        return found
 
     match wire.tool_choice:
         case ResponsesNamedTool() as tool:
