@@ -248,7 +248,7 @@ async def test_a_batch_is_made_listed_and_cancelled(store: Store) -> None:
         ({"completion_window": "1h"}, "completion_window"),
         ({"input_file_id": "file-x"}, "input_file_id"),
         ({"metadata": {"a": 1}}, "metadata.a"),
-        ({"metadata": {"a" * 65: "b"}}, "metadata"),
+        ({"metadata": {"a" * 65: "b"}}, "metadata." + "a" * 65),
         ({"output_expires_after": {"anchor": "created_at", "seconds": 1}},
          "output_expires_after.seconds"),
     ],

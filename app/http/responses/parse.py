@@ -71,6 +71,7 @@ from app.http.requests.wire import (
     ByType,
     Count,
     Ignored,
+    Metadata,
     Name,
     Other,
     TokenLimit,
@@ -154,8 +155,8 @@ class FunctionCall(_Call):
     async_: Literal[False] | None = Field(default=None, alias="async")
 
 
-class FunctionCallOutput(_Call):
-    type: Literal["function_call_output"]
+class CallOutput(_Call):
+    type: Literal["function_call_output", "custom_tool_call_output"]
     output: str | Annotated[list[Part], Field(fail_fast=True)]
     name: str | None = None
 
@@ -165,10 +166,6 @@ class CustomCallItem(_Call):
     name: str
     input: str
     async_: Literal[False] | None = Field(default=None, alias="async")
-
-
-class CustomToolCallOutput(FunctionCallOutput):
-    type: Literal["custom_tool_call_output"]  # type: ignore[assignment]
 
 
 class SummaryText(Wire):
@@ -191,13 +188,7 @@ class Reasoning(Wire):
 
 
 Item = Annotated[
-    MessageItem
-    | FunctionCall
-    | FunctionCallOutput
-    | CustomCallItem
-    | CustomToolCallOutput
-    | Reasoning
-    | Other,
+    MessageItem | FunctionCall | CustomCallItem | CallOutput | Reasoning | Other,
     ByType("message"),
 ]
 
@@ -337,13 +328,7 @@ class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
     """Limit for calls that a server makes itself; this server makes none."""
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: Annotated[list[str], Field(max_length=32)] | None = None
-    metadata: (
-        Annotated[
-            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-            Field(max_length=16),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     user: ClientId | None = None
     safety_identifier: ClientId | None = None
     prompt_cache_key: ClientId | None = None
@@ -610,7 +595,7 @@ class _ItemReader(TemplateMessages):
                 text = self._text(item.content, f"{param}.content", role=imageless)
                 self.passages.append(Passage(param, without_images(text), by_user=role == "user"))
                 self.messages.append({"role": template_role(role), "content": text})
-            case FunctionCallOutput(call_id=id):
+            case CallOutput(call_id=id):
                 lacking = f"{param}: no call before this item has the call_id"
                 self._check_called(id, lacking, f"{param}.call_id")
                 text = self._text(item.output, f"{param}.output")
