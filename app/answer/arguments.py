@@ -72,7 +72,7 @@ class LiteralReader(ArgumentsReader):
             self._open.append(buffer[0])
             self._put(buffer[0], 1)
             return self._begin_item()
-        if buffer[0] in "]}":
+        if buffer[0] in "]}" and self._open:
             self._open.pop()
             self._put(buffer[0], 1)
             if self._is_value and not self._open:
@@ -116,11 +116,9 @@ class LiteralReader(ArgumentsReader):
         return True
 
     def _read_scalar(self) -> bool:
-        """A number or a word."""
+        """A number or a word. Reading stops at other text, which only a prefill may have."""
         found = _NUMBER.match(self._incoming.text) or _WORD.match(self._incoming.text)
-        if found is None:
-            raise AssertionError("the text is of the notation")
-        if found.end() == len(self._incoming.text):
+        if found is None or found.end() == len(self._incoming.text):
             return False
         self._put(self._words.get(found[0], found[0]), found.end())
         return True

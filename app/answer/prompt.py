@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Literal
 
 from app.answer.formats.calls import CallIds
@@ -232,25 +233,24 @@ def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_form(messages: Sequence[Mapping[str, Any]], format: ChatFormat) -> list[dict[str, Any]]:
-    """``messages`` with their contents as the template takes them."""
+    """``messages`` with their contents as the template takes them, perhaps with reasoning."""
     written = []
     for each in messages:
-        content = each["content"]
-        if isinstance(content, str):  # else reasoning is in it, and no image
-            content = as_templates_take_it(content, format)
-        written.append({**each, "content": content})
+        message, content = dict(each), as_templates_take_it(each["content"], format)
+        if format.reasoning_blocks and "reasoning_content" in message:
+            if isinstance(content, str):
+                content = [{"type": "text", "text": content}] if content else []
+            thoughts = {"type": "thinking", "thinking": message.pop("reasoning_content")}
+            content = [thoughts, *content]
+        written.append(message | {"content": content})
     return written
 
 
 def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
-    """Move the reasoning to the field or block that the template reads."""
-    text = message.pop("reasoning_content", None)
-    if text is None:
+    """Move the reasoning to the field that the template reads; ``_in_form`` makes blocks of it."""
+    if format.reasoning_blocks or "reasoning_content" not in message:
         return
-    if format.reasoning_blocks:
-        texts = [{"type": "text", "text": message["content"]}] if message["content"] else []
-        message["content"] = [{"type": "thinking", "thinking": text}, *texts]
-        return
+    text = message.pop("reasoning_content")
     if format.content.preamble and "tool_calls" in message:
         # The text before a call and reasoning are one text in gpt-oss's template.
         text, message["content"] = _paragraphs(text, message["content"]), ""
@@ -284,11 +284,12 @@ def _shown(tool: FunctionTool) -> dict[str, Any]:
 
 def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
     """Adapt the ids of calls and their results to the template."""
-    fitting: dict[str, str] = {}
+    fitting: dict[str, str] = {}  # clients may use an id again: the last call counts
+    number = count()
     for message in messages:
         for call in message.get("tool_calls", ()):
             foreign = call["id"]
-            call["id"] = ids.fitting(foreign, call["function"]["name"], len(fitting))
+            call["id"] = ids.fitting(foreign, call["function"]["name"], next(number))
             fitting[foreign] = call["id"]
         if "tool_call_id" in message:
             foreign = message["tool_call_id"]

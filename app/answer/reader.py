@@ -22,6 +22,7 @@ from app.answer.prompt import Opening
 from app.answer.tools import ToolUse
 
 _BLANKS = " \t\r\n"
+_SLICE = 1 << 14
 
 
 class AnswerReader:
@@ -76,7 +77,10 @@ class AnswerReader:
             )
 
     def push(self, text: str) -> list[TextPiece]:
-        """The pieces that ``text`` adds."""
+        """The pieces that ``text`` adds. Linear: of a prefill, one slice is in the buffer."""
+        if len(text) > _SLICE:
+            parts = (text[start : start + _SLICE] for start in range(0, len(text), _SLICE))
+            return [piece for part in parts for piece in self.push(part)]
         if self._calls is not None:
             return [*self._calls.push(text)]
         self._incoming.push(text)

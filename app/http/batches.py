@@ -16,7 +16,7 @@ from app.http.errors import NotKept, StoreOff
 from app.http.files import KEPT_SECONDS, expiry, page, paging
 from app.http.keys import owner_of
 from app.http.openapi import Page, Shape, describe
-from app.http.requests.wire import Body, Ignored, Wire, invalid
+from app.http.requests.wire import Body, Ignored, Metadata, Wire
 from app.serving.admission import Ticket
 from app.store.rows import COUNTS
 from app.store.store import Store
@@ -44,7 +44,7 @@ class BatchRequest(Body):
     input_file_id: Annotated[str, Field(max_length=64)]
     endpoint: Literal[ENDPOINTS]  # type: ignore[valid-type]
     completion_window: Literal["24h"]
-    metadata: dict[str, Annotated[str, Field(max_length=512)]] | None = None
+    metadata: Metadata | None = None
     output_expires_after: ExpiresAfter | None = None
 
 
@@ -101,11 +101,7 @@ class UsageList(Shape):
 
 def _parse(body: Mapping[str, Any], ignored: Ignored, api: Api) -> BatchRequest:
     api.stored("batches")
-    wire = BatchRequest.read(body, ignored)
-    names = wire.metadata or {}
-    if len(names) > 16 or any(len(name) > 64 for name in names):
-        raise invalid("metadata", "it has more than 16 pairs, or a key of more than 64 characters")
-    return wire
+    return BatchRequest.read(body, ignored)
 
 
 async def _create(call: BatchRequest, ticket: Ticket, api: Api) -> dict[str, Any]:

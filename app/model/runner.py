@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunnerDescription:
-    """Properties of a loaded runner, for logs."""
+    """Properties of a loaded runner; fields of a log line."""
 
     architecture: str
     device: str

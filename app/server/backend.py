@@ -7,7 +7,7 @@ import linecache
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -148,7 +148,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         runner, vocabulary, tokenizer, engine_config, observer, interrupt_when=interrupt_when
     )
     description = runner.description
-    logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
+    logger.info("model loaded", extra={"model": settings.model, **asdict(description)})
     weights = weights_identity(settings.model)
     forget_gguf()
     with progress.stage("compiling mask kernels"):

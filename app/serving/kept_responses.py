@@ -58,8 +58,8 @@ class StoredResponses:
 
     async def find(self, owner: str, response_id: str) -> KeptResponse | None:
         """None where there is none, or no longer. Counts as a use. Raises ``StoreUnavailable``."""
-        find = self._store.state.find_kept
-        body = await self._store.run(find, response_id, owner=owner, seconds=self._seconds)
+        find, seconds = self._store.state.find_kept, self._seconds
+        body = await self._store.run(find, RESPONSE, response_id, owner=owner, seconds=seconds)
         if body is None:
             return None
         previous, response, items = json.loads(body)
@@ -67,7 +67,7 @@ class StoredResponses:
 
     async def delete(self, owner: str, response_id: str) -> bool:
         """Whether there was one. Raises ``StoreUnavailable``."""
-        return await self._store.run(self._store.state.delete_kept, owner, response_id)
+        return await self._store.run(self._store.state.delete_kept, RESPONSE, owner, response_id)
 
 
 class MemoryResponses:

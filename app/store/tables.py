@@ -514,11 +514,11 @@ class State:
                 over -= size
 
     def find_kept(
-        self, kept_id: str, *, owner: str | None = None, seconds: int | None = None
+        self, kind: str, kept_id: str, *, owner: str | None = None, seconds: int | None = None
     ) -> bytes | None:
         """A kept body, if it is ``owner``'s and used in the last ``seconds``; counts as a use."""
         now = self._now()
-        here = kept.c.id == kept_id
+        here = (kept.c.id == kept_id) & (kept.c.kind == kind)
         if owner is not None:
             here &= kept.c.owner == owner
         with self._reading.connect() as connection:
@@ -530,9 +530,9 @@ class State:
         body: bytes = found.body
         return body
 
-    def delete_kept(self, owner: str, kept_id: str) -> bool:
+    def delete_kept(self, kind: str, owner: str, kept_id: str) -> bool:
         """Delete a kept body; returns whether the owner had it."""
-        here = (kept.c.id == kept_id) & (kept.c.owner == owner)
+        here = (kept.c.id == kept_id) & (kept.c.kind == kind) & (kept.c.owner == owner)
         return self._write(sa.delete(kept).where(here)) > 0
 
     def _now(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.answer.formats import detect
@@ -68,3 +70,12 @@ def test_reasoning_of_the_history_goes_where_the_template_reads_it() -> None:
     assert given["content"] == [
         {"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Yes."},
     ]  # fmt: skip
+    function = {"name": "f", "arguments": {}}
+    call = {**said, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+    (given,) = template_input(Conversation([call]), detect(blocks, ())).messages
+    thoughts, text = given["content"]  # the template writes no calls: they are text
+    assert thoughts["thinking"] == "Hm."
+    assert text["text"].startswith('Yes.\n\n{"tool_calls": ')
+    marked = replace(detect(blocks, ()), image_marker="[IMG]")
+    (given,) = template_input(Conversation([{**said, "content": "[IMG]"}]), marked).messages
+    assert given["content"][1]["text"] != "[IMG]"  # it stays text, and no image

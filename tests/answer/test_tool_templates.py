@@ -207,8 +207,8 @@ def test_arguments_are_text_for_templates_that_write_them_as_they_are() -> None:
 
 def test_ids_of_kimi_are_the_function_and_the_number_of_the_call() -> None:
     made = [
-        {"id": f"x{at}", "type": "function", "function": {"name": "get", "arguments": {}}}
-        for at in range(2)
+        {"id": id, "type": "function", "function": {"name": "get", "arguments": {}}}
+        for id in ("x0", "x1", "x1")  # some clients use ids again
     ]
     messages = [{"role": "assistant", "content": "", "tool_calls": [call]} for call in made] + [
         {"role": "tool", "tool_call_id": "x1", "content": "1"}
@@ -217,8 +217,8 @@ def test_ids_of_kimi_are_the_function_and_the_number_of_the_call() -> None:
         Conversation(messages, TOOLS), detect(TOOL_TEMPLATES["kimi k2"].text, ())
     )
     ids = [call["id"] for message in given.messages for call in message.get("tool_calls", ())]
-    assert ids == ["functions.get:0", "functions.get:1"]
-    assert given.messages[2]["tool_call_id"] == "functions.get:1"
+    assert ids == ["functions.get:0", "functions.get:1", "functions.get:2"]
+    assert given.messages[3]["tool_call_id"] == "functions.get:2"
 
 
 def test_marks_of_every_family_are_found_as_the_tokens_they_are() -> None:

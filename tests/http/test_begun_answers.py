@@ -11,6 +11,7 @@ import pytest
 
 from app.answer.formats import ChatFormat
 from app.answer.formats.families import HERMES, PLAIN
+from app.answer.formats.literals import PYTHONIC
 from app.answer.formats.reasoning import ContentFormat, ReasoningFormat
 from app.answer.language import answer
 from app.constraint import Compiler
@@ -274,6 +275,14 @@ async def test_a_call_cannot_be_begun() -> None:
         blocks = await client.post(MESSAGES, json=body)
     assert "prefill starts a tool call" in response.json()["error"]["message"]
     assert (blocks.status_code, blocks.json()["error"]["param"]) == (400, "messages[1]")
+
+
+@pytest.mark.parametrize("begun", ["[f(a=]", "[f(a=?"])
+async def test_a_begun_call_in_no_notation_is_refused_too(begun: str) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    async with client_of(real(ChatFormat(PYTHONIC))) as client:
+        response = await client.post(CHAT, json=beginning(begun, tools=[tool]))
+    assert "prefill starts a tool call" in response.json()["error"]["message"]
 
 
 async def test_no_message_need_be_opened() -> None:

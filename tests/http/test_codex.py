@@ -7,11 +7,11 @@ other servers (vllm 42475, ik_llama.cpp 1964, ROCm/ATOM 2178).
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
+from app.core.errors import InvalidRequest
 from app.http.requests.wire import HEADER, Ignored
 from app.http.responses.parse import ConversationFields, _tool_use, read_conversation
 from tests.http.harness import CONFIG, RESPONSES, client_of, post, writing
@@ -181,6 +181,15 @@ async def test_a_tool_of_a_namespace_can_be_chosen(choice: Any) -> None:
     assert "exec_command" not in bench.compiled[-1].cache_key()
 
 
+async def test_a_tool_goes_before_one_of_its_name_in_a_namespace() -> None:
+    bench = writing('<tool_call>\n{"name": "read", "arguments": {}}\n</tool_call>', WITH_TOOLS)
+    tools = [*TOOLS, {"type": "function", "name": "read"}]
+    choice = {"type": "function", "name": "read"}
+    response = await response_of(bench, tools=tools, tool_choice=choice)
+    assert "namespace" not in response["output"][0]
+    assert "mcp__files__" not in bench.compiled[-1].cache_key()
+
+
 async def test_an_unknown_namespace_is_refused() -> None:
     allowed = [{"type": "namespace", "name": "mcp__files__"}, {"type": "namespace", "name": "x"}]
     choice = {"type": "allowed_tools", "mode": "auto", "tools": allowed}
@@ -191,23 +200,27 @@ async def test_an_unknown_namespace_is_refused() -> None:
     assert answer.json()["error"]["message"] == "tool_choice names 'x', which is not in tools"
 
 
-async def test_many_tools_are_chosen_in_linear_time() -> None:
-    """16,384 names among as many tools took 20 seconds one by one."""
-    spaces = {
-        f"n{space}": [{"type": "function", "name": f"f{space}_{each}"} for each in range(128)]
-        for space in range(128)
-    }
-    tools = [{"type": "namespace", "name": each, "tools": spaces[each]} for each in spaces]
-    named = [tool for inner in spaces.values() for tool in inner]
+def test_the_tools_of_all_namespaces_are_bounded_together() -> None:
+    """A constraint of several thousand compiled for seconds."""
+    tools = [
+        {
+            "type": "namespace",
+            "name": f"n{space}",
+            "tools": [{"type": "function", "name": f"f{space}_{each}"} for each in range(128)],
+        }
+        for space in range(9)
+    ]
+    named = [inner for space in tools[:8] for inner in space["tools"]]
     choice = {"type": "allowed_tools", "mode": "auto", "tools": named}
-    body = {"model": "demo", "input": "hi", "tools": tools, "tool_choice": choice}
+    body: Any = {"model": "demo", "input": "hi", "tools": tools[:8], "tool_choice": choice}
     wire = ConversationFields.read(body, Ignored())
     _, found, namespaces = read_conversation(wire, body, Ignored(), CONFIG, None)
-    started = time.process_time()
     use = _tool_use(wire, found, namespaces, CONFIG)
-    assert time.process_time() - started < 2
     assert use is not None
-    assert len(use.tools) == len(named)
+    assert len(use.tools) == len(named) == 1024
+    body = body | {"tools": tools}
+    with pytest.raises(InvalidRequest, match="there are 1152, with those in namespaces"):
+        read_conversation(ConversationFields.read(body, Ignored()), body, Ignored(), CONFIG, None)
 
 
 async def test_items_that_only_another_server_can_read_are_left_out_by_name() -> None:

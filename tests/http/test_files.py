@@ -17,6 +17,7 @@ from app.http.config import ApiConfig
 from app.http.keys import ApiKeys
 from app.serving.kept_responses import KeptResponse, StoredResponses
 from app.serving.usage import UsageByKey
+from app.store.rows import SCHEMA
 from app.store.store import Store
 from app.store.tables import files
 from tests.http.harness import CONFIG, application, chat, client_of
@@ -247,7 +248,7 @@ async def test_a_batch_is_made_listed_and_cancelled(store: Store) -> None:
         ({"completion_window": "1h"}, "completion_window"),
         ({"input_file_id": "file-x"}, "input_file_id"),
         ({"metadata": {"a": 1}}, "metadata.a"),
-        ({"metadata": {"a" * 65: "b"}}, "metadata"),
+        ({"metadata": {"a" * 65: "b"}}, "metadata." + "a" * 65),
         ({"output_expires_after": {"anchor": "created_at", "seconds": 1}},
          "output_expires_after.seconds"),
     ],
@@ -353,6 +354,18 @@ async def test_a_conversation_goes_on_at_another_server(store: Store) -> None:
         assert (await client.get(one, headers=ANN)).json() == first
         assert (await client.delete(one, headers=ANN)).json()["deleted"]
         assert (await client.get(one, headers=ANN)).status_code == 404
+
+
+async def test_only_responses_are_found_as_responses(store: Store) -> None:
+    await store.run(store.state.keep, SCHEMA, "", "schema_1", b"{}", 2, 1000)
+    responses = StoredResponses(store, max_bytes=1 << 20, max_seconds=100)
+    async with client_of(Bench(), CONFIG, responses, store) as client:
+        for method in ("GET", "DELETE"):
+            answer = await client.request(method, "/v1/responses/schema_1")
+            assert answer.status_code == 404
+        later = asking(previous_response_id="schema_1")
+        assert (await client.post("/v1/responses", json=later)).status_code == 400
+    assert await store.run(store.state.find_kept, SCHEMA, "schema_1") == b"{}"
 
 
 async def test_kept_responses_have_their_room_and_time(tmp_path: Path) -> None:

@@ -131,6 +131,17 @@ async def test_an_item_reference_is_the_item() -> None:
     assert (other.status_code, other.json()["error"]["param"]) == (400, "input[1].id")
 
 
+@pytest.mark.parametrize("id", [{"a": 1}, 5, "", None])
+async def test_an_item_of_another_server_may_have_any_id(id: Any) -> None:
+    bench = Bench()
+    async with keeping(bench) as client:
+        first = await made(client, input=[{"type": "web_search_call", "id": id}, HI])
+        await made(client, input="and?", previous_response_id=first["id"])
+        items = (await client.get(f"{RESPONSES}/{first['id']}/input_items")).json()
+    assert items["data"][1]["id"].endswith("_input0")
+    assert len(bench.tokenizer.seen[1]) == 3
+
+
 async def test_store_false_keeps_nothing() -> None:
     async with keeping(Bench()) as client:
         response = await made(client, store=False)

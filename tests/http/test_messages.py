@@ -166,10 +166,11 @@ async def test_calls_thoughts_and_results_are_the_templates() -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "Here."}
     document = {"type": "document", "title": "Map", "source": source}
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
+    empty = {"type": "thinking", "thinking": "", "signature": "x"}
     hidden = {"type": "redacted_thinking", "data": "x"}
     messages = [
         HI,
-        {"role": "assistant", "content": [thought, hidden, used]},
+        {"role": "assistant", "content": [empty, thought, hidden, thought, used]},
         {"role": "user", "content": [result, document]},
     ]
     function = {"name": "weather", "arguments": {"city": "Paris"}}
@@ -178,7 +179,7 @@ async def test_calls_thoughts_and_results_are_the_templates() -> None:
         {
             "role": "assistant",
             "content": "",
-            "reasoning_content": "Hm.",
+            "reasoning_content": "Hm.\nHm.",
             "tool_calls": [{"id": "toolu_1", "type": "function", "function": function}],
         },
         {

@@ -144,6 +144,7 @@ async def test_an_owner_loses_what_it_used_least_and_no_other_owner_does(store: 
     for number in range(5):
         await shared.keep(SCHEMA, "a", f"a{number}", bytes(1000))
     await shared.keep(SCHEMA, "a", "large", bytes(4000))
-    assert await shared.find("b0") is not None
-    assert [await shared.find(f"a{number}") is not None for number in range(5)].count(True) == 3
-    assert await shared.find("large") is None
+    assert await shared.find(SCHEMA, "b0") is not None
+    found = [await shared.find(SCHEMA, f"a{number}") for number in range(5)]
+    assert len([each for each in found if each is not None]) == 3
+    assert await shared.find(SCHEMA, "large") is None

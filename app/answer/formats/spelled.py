@@ -136,9 +136,10 @@ class SpelledCalls:
         return [parts, head + _FIELD.split(self.other_tail)]
 
     def _call(self, tool: FunctionTool, use: ToolUse) -> Part:
+        schema, notation = arguments_of(tool, use), self.notation
         fields: dict[str, Part] = {
             "name": FixedText(tool.name),
-            "arguments": self._arguments(tool, use),
+            "arguments": Arguments(schema, notation, schema.schema) if notation else schema,
             "id": Regex(self.id_pattern),
         }
         ways = [
@@ -148,10 +149,6 @@ class SpelledCalls:
         tail = ways[0].index(fields["arguments"]) + 1
         tails = tuple(Series(tuple(way[tail:])) for way in ways)
         return Series((*ways[0][:tail], Either(tails)))
-
-    def _arguments(self, tool: FunctionTool, use: ToolUse) -> Part:
-        schema = arguments_of(tool, use)
-        return schema if self.notation is None else Arguments(schema, self.notation, schema.schema)
 
 
 class SpelledReader:

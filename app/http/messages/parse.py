@@ -439,10 +439,7 @@ def template_messages(
             ]
         text = _BETWEEN.join([each for each in map(without_images, texts) if each])
         conversation.passages.append(Passage(param, text, message.role == "user"))
-    for each in conversation.messages:
-        if isinstance(each["content"], list):
-            each["content"] = joined(each["content"])
-    return conversation.messages, conversation.passages
+    return conversation.joined(), conversation.passages
 
 
 class _Blocks(TemplateMessages):
@@ -455,7 +452,7 @@ class _Blocks(TemplateMessages):
     """
 
     def say(self, role: str, text: str) -> None:
-        """Add text to the content, a list of texts until ``template_messages`` joins them."""
+        """Add text to the content, a list of texts until ``joined``."""
         message = self._open(role)
         if message["content"] in (None, [""]):
             message["content"] = []

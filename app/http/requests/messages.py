@@ -203,6 +203,15 @@ class TemplateMessages:
         self._ignored = ignored
         self._called: set[str] = set()
 
+    def joined(self) -> list[dict[str, Any]]:
+        """The messages, with their lists of texts joined: one by one would be quadratic."""
+        for each in self.messages:
+            if isinstance(each["content"], list):
+                each["content"] = joined(each["content"])
+            if "reasoning_content" in each:
+                each["reasoning_content"] = "\n".join(each["reasoning_content"])
+        return self.messages
+
     def _open(self, role: str) -> dict[str, Any]:
         """The last message if it is of ``role``, or a new one."""
         if not self.messages or self.messages[-1]["role"] != role:
@@ -210,9 +219,11 @@ class TemplateMessages:
         return self.messages[-1]
 
     def _think(self, message: dict[str, Any], text: str) -> None:
-        """Add reasoning to one of the assistant's messages."""
-        before = message.get("reasoning_content")
-        message["reasoning_content"] = f"{before}\n{text}" if before else text
+        """Add reasoning to one of the assistant's messages, a list of texts until ``joined``."""
+        thoughts = message.setdefault("reasoning_content", [])
+        if thoughts == [""]:
+            thoughts.clear()
+        thoughts.append(text)
 
     def _call(self, id: str, name: str, arguments: dict[str, Any] | str) -> None:
         """Add a call to the assistant's last message, or to a new one."""

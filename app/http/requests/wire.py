@@ -147,6 +147,10 @@ class Other(Wire):
 
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+    Field(max_length=16),
+]
 
 
 def _not_zero(limit: int) -> int:

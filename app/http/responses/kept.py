@@ -162,7 +162,9 @@ def _is_reference(item: Any) -> bool:
 
 def _listed(item: dict[str, Any], id: str) -> dict[str, Any]:
     """An item of an input in the form in which responses list them."""
-    listed = {"type": "message", "status": "completed", **item, "id": item.get("id") or id}
+    listed = {"type": "message", "status": "completed", **item}
+    if not (isinstance(listed.get("id"), str) and listed["id"]):  # other servers' are not checked
+        listed["id"] = id
     content = listed.get("content")
     if listed["type"] == "message" and isinstance(content, str):
         part: dict[str, Any] = {"type": "input_text", "text": content}

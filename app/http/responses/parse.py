@@ -5,6 +5,7 @@ its renderer; routes for stored responses.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -70,6 +71,7 @@ from app.http.requests.wire import (
     ByType,
     Count,
     Ignored,
+    Metadata,
     Name,
     Other,
     TokenLimit,
@@ -153,8 +155,8 @@ class FunctionCall(_Call):
     async_: Literal[False] | None = Field(default=None, alias="async")
 
 
-class FunctionCallOutput(_Call):
-    type: Literal["function_call_output"]
+class CallOutput(_Call):
+    type: Literal["function_call_output", "custom_tool_call_output"]
     output: str | Annotated[list[Part], Field(fail_fast=True)]
     name: str | None = None
 
@@ -164,10 +166,6 @@ class CustomCallItem(_Call):
     name: str
     input: str
     async_: Literal[False] | None = Field(default=None, alias="async")
-
-
-class CustomToolCallOutput(FunctionCallOutput):
-    type: Literal["custom_tool_call_output"]  # type: ignore[assignment]
 
 
 class SummaryText(Wire):
@@ -190,13 +188,7 @@ class Reasoning(Wire):
 
 
 Item = Annotated[
-    MessageItem
-    | FunctionCall
-    | FunctionCallOutput
-    | CustomCallItem
-    | CustomToolCallOutput
-    | Reasoning
-    | Other,
+    MessageItem | FunctionCall | CustomCallItem | CallOutput | Reasoning | Other,
     ByType("message"),
 ]
 
@@ -279,6 +271,9 @@ class ReasoningOptions(ReasoningFields):
     """Summaries are not supported: the reasoning itself is shown."""
 
 
+_MOST_TOOLS = 1024
+"""Maximum tools of a request: a constraint of several thousand compiles for seconds."""
+
 _ITEM = re.compile(r"input\[(\d+)\]")
 
 ClientId = Annotated[str, Field(max_length=1024)]
@@ -333,13 +328,7 @@ class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
     """Limit for calls that a server makes itself; this server makes none."""
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: Annotated[list[str], Field(max_length=32)] | None = None
-    metadata: (
-        Annotated[
-            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-            Field(max_length=16),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     user: ClientId | None = None
     safety_identifier: ClientId | None = None
     prompt_cache_key: ClientId | None = None
@@ -487,6 +476,9 @@ def read_conversation(
                     definitions.append((f"{param}.tools[{index}]", shown))
         elif not isinstance(tool, Other):
             definitions.append((param, tool))
+    if (count := len(definitions)) > _MOST_TOOLS:
+        reason = f"there are {count}, with those in namespaces, and the limit is {_MOST_TOOLS}"
+        raise invalid("tools", reason)
     tools = function_tools(definitions)
     use, variables = asked_reasoning(with_thinking(wire.reasoning, wire.thinking), config)
     images = ImageReader(config.images, "input_text", "input_image")
@@ -525,22 +517,18 @@ def _tool_use(
     once = wire.parallel_tool_calls is False
 
     def names(chosen: Sequence[ResponsesNamedTool]) -> set[str]:
-        """The model's names for ``chosen``; without a namespace, the inner name is enough."""
-        spaces = {tool.name for tool in chosen if tool.type == "namespace"}
-        known = {space for space, _ in namespaces.values()}
-        others = [tool for tool in chosen if tool.type != "namespace"]
-        plain = {tool.name for tool in others if tool.namespace is None}
-        inner = {name for _, name in namespaces.values()}
-        return {
-            *(
-                _qualified(tool.namespace, tool.name)
-                for tool in others
-                if tool.namespace is not None
-            ),
-            *(name for name, (space, own) in namespaces.items() if space in spaces or own in plain),
-            *(plain - inner),
-            *(spaces - known),
-        }
+        """The model's names for ``chosen``; a tool in a namespace has its inner name as well,
+        unless that is another tool's own."""
+        spaces, named = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+        for name, (space, inner) in namespaces.items():
+            spaces[space].add(name)
+            named[inner].add(name)
+        named |= {tool.name: {tool.name} for tool in tools}
+        found: set[str] = set()
+        for tool in chosen:
+            name = _qualified(tool.namespace, tool.name)
+            found |= (spaces if tool.type == "namespace" else named).get(name, {name})
+        return found
 
     match wire.tool_choice:
         case ResponsesNamedTool() as tool:
@@ -571,7 +559,7 @@ def _template_messages(
         for number, item in enumerate(wire.input):
             param = body.params[number] if isinstance(body, Resumed) else f"input[{number}]"
             reader.add(item, param)
-    messages, passages = reader.messages, reader.passages
+    messages, passages = reader.joined(), reader.passages
     if not (instructions := wire.instructions):
         return messages, passages
     passages = [Passage("instructions", instructions, by_user=False), *passages]
@@ -607,7 +595,7 @@ class _ItemReader(TemplateMessages):
                 text = self._text(item.content, f"{param}.content", role=imageless)
                 self.passages.append(Passage(param, without_images(text), by_user=role == "user"))
                 self.messages.append({"role": template_role(role), "content": text})
-            case FunctionCallOutput(call_id=id):
+            case CallOutput(call_id=id):
                 lacking = f"{param}: no call before this item has the call_id"
                 self._check_called(id, lacking, f"{param}.call_id")
                 text = self._text(item.output, f"{param}.output")

@@ -140,7 +140,7 @@ class SchemaRegistry:
             known = self._schemas.get(schema_id)
         if known is not None or self._store is None:
             return known is not None
-        body = await self._store.find(schema_id)
+        body = await self._store.find(SCHEMA, schema_id)
         if body is None:
             return False
         try:  # on a thread: it may be large

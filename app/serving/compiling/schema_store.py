@@ -34,11 +34,11 @@ class SchemaStore:
         self._owners = owners
         self._max_bytes = max_bytes
 
-    async def find(self, kept_id: str) -> bytes | None:
+    async def find(self, kind: str, kept_id: str) -> bytes | None:
         """The body of a row; None where there is none, or no answer in time. Counts as a use."""
         try:
             async with asyncio.timeout(LONGEST_WAIT):
-                return await self._store.run(self._store.state.find_kept, kept_id)
+                return await self._store.run(self._store.state.find_kept, kind, kept_id)
         except (TimeoutError, LeapjsonError) as error:
             logger.warning("looking up %s in the store failed: %s", kept_id, error or "no answer")
             return None
@@ -70,7 +70,7 @@ class StoredPrograms:
         """The program. Raises ``ConstraintError``."""
         text = f"{self._identity}:{spec.cache_key()}"
         program_id = "program_" + hashlib.blake2b(text.encode(), digest_size=24).hexdigest()
-        if (found := await self._store.find(program_id)) is not None:
+        if (found := await self._store.find(PROGRAM, program_id)) is not None:
             try:
                 program = await self._pool.run(found, tenant, tier, target=LOAD_TARGET)
                 self.loaded += 1
