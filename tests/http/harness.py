@@ -155,7 +155,7 @@ def chat(**fields: Any) -> dict[str, Any]:
 def events(text: str) -> list[Any]:
     """The data of server-sent events, parsed; ``[DONE]`` as text. A named event is of that type."""
     assert text.endswith("\n\n")
-    found = []
+    found: list[Any] = []
     for event in text[:-2].split("\n\n"):
         name, _, data = event.partition("data: ")
         found.append(data if data == "[DONE]" else json.loads(data))

@@ -97,7 +97,7 @@ def test_a_converted_model_has_the_chat_template_of_its_folder(
     shape = LlamaConfig(
         vocab_size=2, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
     )
-    LlamaForCausalLM(shape).to(torch.bfloat16).save_pretrained(tmp_path)  # type: ignore[call-arg]
+    LlamaForCausalLM(shape).bfloat16().save_pretrained(tmp_path)
     words = {"added_tokens": [], "model": {"vocab": {"a": 0, "b": 1}, "merges": []}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(words))
     described = {} if own_file else {"chat_template": "{{ messages }}"}
@@ -105,7 +105,7 @@ def test_a_converted_model_has_the_chat_template_of_its_folder(
     if own_file:
         (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
     target = tmp_path / "model.gguf"
-    command = [sys.executable, SCRIPTS / "llama_to_gguf.py", tmp_path, target, "BF16"]
+    command = [sys.executable, *map(str, (SCRIPTS / "llama_to_gguf.py", tmp_path, target)), "BF16"]
     subprocess.run(command, check=True)
     field = GGUFReader(target).get_field("tokenizer.chat_template")
     assert field is not None
