@@ -153,13 +153,15 @@ def chat(**fields: Any) -> dict[str, Any]:
 
 
 def events(text: str) -> list[Any]:
-    """The data of server-sent events, parsed; ``[DONE]`` as text. A named event is of that type."""
+    """The data of server-sent events, parsed; ``[DONE]`` as text. If the first has its type as its
+    name, all have."""
     assert text.endswith("\n\n")
     found: list[Any] = []
     for event in text[:-2].split("\n\n"):
         name, _, data = event.partition("data: ")
         found.append(data if data == "[DONE]" else json.loads(data))
-        assert not name or name == f"event: {found[-1]['type']}\n"
+        named = text.startswith("event: ")
+        assert name == (f"event: {found[-1]['type']}\n" if named else "")
     return found
 
 

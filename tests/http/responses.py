@@ -59,7 +59,7 @@ def _event_type() -> TypeAdapter[Any]:
 def parsed_events(text: str) -> list[dict[str, Any]]:
     """The data of server-sent events; their names and numbers are checked."""
     found = events(text)
-    assert "\nevent: " in text
+    assert text.startswith("event: ")
     for number, value in enumerate(found):
         assert value["sequence_number"] == number
         assert _event_type().validate_python(value, strict=True).type == value["type"]
