@@ -75,7 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
         # Collecting tests may use the GPU, and a process that has used a GPU cannot be forked.
         config.option.forks = 0
     if config.option.forks > 1:
-        # Forks and the servers that they start share the cores: one thread each.
+        # Forks and the servers that they start share the cores: one thread each. A fork of a
+        # process with threads of OpenMP would wait for them forever.
+        assert "torch" not in sys.modules, "OpenMP has read its number of threads"
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     gc.disable()  # imports and collection leave little garbage: saves a sixth of the time
     if "wide" in config.option.markexpr:

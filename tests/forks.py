@@ -7,9 +7,11 @@ so do those of files that share a server. A free fork takes the next group of te
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import multiprocessing
 import os
+import signal
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +114,9 @@ def _fork(
     to: Connection,
     readers: Sequence[Connection],
 ) -> None:
-    for each in readers:  # a fork without a reader ends at its next report
+    if sys.platform == "linux":  # ends with its parent; without a thread, as tests fork, too
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+    for each in readers:  # elsewhere a fork without a reader ends at its next report
         each.close()
     config: Any = session.config
     config.pluginmanager.unregister(name="terminalreporter")

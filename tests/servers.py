@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
@@ -98,9 +99,17 @@ def _run(arguments: Sequence[str], environment: Mapping[str, str], output: str) 
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["leapjson", *arguments]
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     from app.__main__ import main
 
     sys.exit(main(list(arguments)))
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DIES = """
@@ -29,13 +32,21 @@ def test_that_fails(tmp_path):
     assert list(tmp_path.iterdir()) == [1]
 """
 
+STAYS = """
+import os, signal
+
+def test_that_does_not_end():
+    os.write(int(os.environ["STAYS"]), b"here")
+    signal.pause()
+"""
+OPTIONS = ("-p", "tests.conftest", "-p", "no:cacheprovider", "--import-mode=importlib")
+
 
 def test_a_fork_that_dies_fails_its_tests_and_the_others_are_told_whole(tmp_path: Path) -> None:
     (tmp_path / "test_dies.py").write_text(DIES)
     (tmp_path / "test_lives.py").write_text(LIVES)
-    options = ("-p", "tests.conftest", "--forks", "2", "--import-mode=importlib")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, "-m", "pytest", *OPTIONS, "--forks", "2", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -47,3 +58,22 @@ def test_a_fork_that_dies_fails_its_tests_and_the_others_are_told_whole(tmp_path
     assert "ended with 3" in done.stdout
     assert "what it printed" in done.stdout
     assert "assert [] == [1]" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a fork ends at its next report")
+def test_a_fork_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    (tmp_path / "test_stays.py").write_text(STAYS)
+    reader, writer = os.pipe()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *OPTIONS, "--forks", "2", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "STAYS": str(writer)},
+        pass_fds=[writer],
+        stdout=subprocess.DEVNULL,
+    )
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        assert pipe.read(4) == b"here"
+        running.kill()
+        running.wait()
+        assert pipe.read() == b"", "the fork has closed it"

@@ -17,7 +17,7 @@ INSTRUMENTS = (
     # Tools and benchmarks; tests of their parts remain in ``make test``.
     r"loadtest/test_(demo_server|peers|workloads)\.py::",
     r"tools/bench/test_(costs|graph_fit|hybrid_costs|images|quantized_costs)\.py::",
-    r"tools/bench/test_gpu_report\.py::test_(every_part|numba_that|any_tokenizer|a_part_that)",
+    r"tools/bench/test_gpu_report\.py::test_(every_part|any_tokenizer|a_part_that)",
     r"tools/bench/test_gpu_report\.py::test_(parts_that|the_code_of)",
     r"clients/test_openai_python\.py::test_the_openai_package_sends_pictures",
     r"tools/demo_model/test_main\.py::",

@@ -1,24 +1,17 @@
-"""Compares with ``jsonschema``: ``python -m tests.conformance.agreement --count 10000``.
+"""Compares the language of a schema with ``jsonschema``, value by value.
 
-Random schemas, and values near them: a value must be in our language exactly if the library finds
-it valid, except for refusals and the spellings in ``verdicts``; and every random text of our
-language must be valid. A disagreement is minimized before it is printed.
+Values near the language: one must be in it exactly if the library finds it valid, except for
+refusals and the spellings in ``verdicts``; and every random text of our language must be valid.
 
-With ``--disputed`` the schemas have keywords of other drafts, and formats and patterns that
-validators read differently. We rightly reject much of what the library accepts there, so the only
-disagreement is a value that we accept and the library, asserting formats, finds invalid.
-
-With ``--objects`` the schemas count the members of objects, with names that are prefixes of others.
+``disputed`` schemas have keywords of other drafts, and formats and patterns that validators read
+differently. We rightly reject much of what the library accepts there, so the only disagreement is a
+value that we accept and the library, asserting formats, finds invalid.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import signal
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,14 +23,7 @@ from jsonschema import FormatChecker
 from app.constraint.formats import known_formats
 from app.core.errors import ConstraintError, UnsatisfiableSchema
 from app.core.specs import JsonSchema
-from tests.conformance.random_schemas import (
-    disputed_schema,
-    mutated,
-    object_schema,
-    object_value,
-    random_schema,
-    random_value,
-)
+from tests.conformance.random_schemas import mutated, random_value
 from tests.conformance.verdicts import Verdict, judge, refusal
 from tests.constraint.walks import Walker
 
@@ -57,10 +43,6 @@ class Disagreement:
     def __str__(self) -> str:
         schema, value = json.dumps(self.schema), json.dumps(self.value, ensure_ascii=False)
         return f"{self.kind}: {schema}   {value}   {self.note}"
-
-
-class TooSlow(Exception):
-    """Building or walking one schema exceeds the time limit."""
 
 
 def check(
@@ -87,8 +69,6 @@ def check(
         keyword = refusal(error)
         counts[f"refused by {keyword}"] += 1
         return None if keyword else Disagreement("crash", schema, None, repr(error))
-    except TooSlow:
-        raise
     except Exception as error:  # a crash is a disagreement
         return Disagreement("crash", schema, None, repr(error))
     if walker is not None and walker.pool.inexact:
@@ -98,8 +78,6 @@ def check(
     for value in _values(walker, rng, any_value):
         try:
             valid = validator.is_valid(value)
-        except TooSlow:
-            raise
         except Exception:  # the library fails on some schemas
             counts["the library fails"] += 1
             continue
@@ -190,53 +168,3 @@ def without_a_part(value: Any) -> Iterator[Any]:
             yield value[:place] + value[place + 1 :]
             for smaller in without_a_part(part):
                 yield [*value[:place], smaller, *value[place + 1 :]]
-
-
-def _alarm(*_: Any) -> None:
-    raise TooSlow
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance.agreement")
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0, help="first of --count seeds")
-    parser.add_argument("--depth", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=5, help="limit for one schema")
-    parser.add_argument("--disputed", action="store_true", help="schemas of disputed meaning")
-    parser.add_argument("--objects", action="store_true", help="objects with counted members")
-    parser.add_argument("--show", type=int, default=30)
-    options = parser.parse_args(arguments)
-    signal.signal(signal.SIGALRM, _alarm)
-    counts, found, slow = Counter[str](), list[Disagreement](), list[str]()
-    start = time.monotonic()
-    for seed in range(options.seed, options.seed + options.count):
-        rng = random.Random(seed)
-        if options.objects:
-            schema = object_schema(rng)
-        else:
-            schema = (disputed_schema if options.disputed else random_schema)(rng, options.depth)
-        values = object_value if options.objects else random_value
-        signal.alarm(options.seconds)
-        try:
-            disagreement = check(schema, rng, counts, disputed=options.disputed, any_value=values)
-            if disagreement and len(found) < options.show:
-                signal.alarm(0)
-                print(smallest(disagreement, disputed=options.disputed), flush=True)
-        except TooSlow:
-            slow.append(json.dumps(schema))
-            continue
-        finally:
-            signal.alarm(0)
-        if disagreement:
-            found.append(disagreement)
-    for each in slow[: options.show]:
-        print("slow:", each)
-    for name, count in sorted(counts.items()):
-        print(f"{count:8} {name}")
-    seconds = time.monotonic() - start
-    print(f"{len(found)} disagreements, {len(slow)} slow, {options.count} schemas, {seconds:.0f} s")
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

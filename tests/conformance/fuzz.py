@@ -1,9 +1,9 @@
 """Random inputs against oracles, for hours: ``make fuzz`` (``HOURS=1``, ``WORKERS=2``).
 
 Kinds of search take turns, each turn with new seeds: random schemas against the ``jsonschema``
-library, disputed and relaxed ones, walks that compare masks with brute force, requests against
-``/openapi.json``, and the Hypothesis tests with random seeds. Each failure is minimized and printed
-as a test to paste. Exit status: 0 if nothing was found.
+library, disputed ones, objects that count members, relaxed ones, walks that compare masks with
+brute force, requests against ``/openapi.json``, and the Hypothesis tests with random seeds. Each
+failure is minimized and printed as a test to paste. Exit status: 0 if nothing was found.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ from app.constraint import Compiler
 from app.core.errors import ConstraintError
 from tests.conformance import agreement, relaxing
 from tests.conformance.agreement import without_a_part
-from tests.conformance.random_schemas import disputed_schema, random_schema
+from tests.conformance.random_schemas import (
+    disputed_schema,
+    object_schema,
+    object_value,
+    random_schema,
+    random_value,
+)
 from tests.conformance.tokenizers import tokenizer
 from tests.conformance.walks import BruteForce, walks
 
@@ -89,13 +95,21 @@ def smallest(value: Any, fails: Callable[[Any], object]) -> Any:
     return value
 
 
-def _schemas(rng: random.Random, counts: Counter[str], *, disputed: bool = False) -> Iterator[str]:
+def _schemas(
+    rng: random.Random,
+    counts: Counter[str],
+    draw: Callable[[random.Random], Any] = random_schema,
+    any_value: Callable[[random.Random], Any] = random_value,
+) -> Iterator[str]:
+    disputed = draw is disputed_schema
     for _ in range(SCHEMAS):
-        schema = (disputed_schema if disputed else random_schema)(rng)
+        schema = draw(rng)
         found = None
         try:
             with limited():
-                found = agreement.check(schema, rng, Counter(), disputed=disputed)
+                found = agreement.check(
+                    schema, rng, Counter(), disputed=disputed, any_value=any_value
+                )
             counts["schemas"] += 1
             if found is None:
                 continue
@@ -112,10 +126,6 @@ def _schemas(rng: random.Random, counts: Counter[str], *, disputed: bool = False
             schema=found.schema,
             value=found.value,
         )
-
-
-def _disputed(rng: random.Random, counts: Counter[str]) -> Iterator[str]:
-    return _schemas(rng, counts, disputed=True)
 
 
 def _relaxed(rng: random.Random, counts: Counter[str]) -> Iterator[str]:
@@ -209,7 +219,8 @@ def _hypothesis(rng: random.Random, counts: Counter[str]) -> Iterator[str]:
 
 SEARCHES: dict[str, Search] = {
     "schemas": _schemas,
-    "disputed": _disputed,
+    "disputed": partial(_schemas, draw=disputed_schema),
+    "objects": partial(_schemas, draw=object_schema, any_value=object_value),
     "relaxed": _relaxed,
     "walks": _walks,
     "requests": _requests,

@@ -1,15 +1,12 @@
-"""Relaxed schemas accept what the originals do: ``python -m tests.conformance.relaxing [SECONDS]``.
+"""Relaxed schemas accept what the originals do.
 
 Adds unenforceable keywords to random schemas, also below negations; the oracle is the
-``jsonschema`` library, which can enforce them. With ``maskbench`` instead of seconds: tries the
-schemas of MaskBench that are refused.
+``jsonschema`` library, which can enforce them.
 """
 
 from __future__ import annotations
 
 import random
-import sys
-import time
 from typing import Any
 
 import jsonschema
@@ -20,16 +17,12 @@ from app.constraint.program import compile_program
 from app.constraint.relaxation import relaxed
 from app.core.constraint import Relaxation
 from app.core.errors import (
-    ConstraintError,
-    ConstraintTooComplex,
     UnsatisfiableSchema,
-    UnsupportedSchema,
 )
 from app.core.specs import JsonSchema
-from tests.conformance.random_schemas import mutated, random_schema, random_value
+from tests.conformance.random_schemas import mutated, random_value
 from tests.conformance.verdicts import Verdict, judge, plainly_spelled
 from tests.constraint.walks import Walker
-from tools import datasets
 
 ELSEWHERE = "http://elsewhere.example/schema"
 """URI of an external schema that the server does not know."""
@@ -98,50 +91,3 @@ def left_out(schema: Any, rng: random.Random, tries: int = 40) -> tuple[list[Any
             if judge(wider, value, valid=True, walker=walker) is Verdict.WRONG:
                 lacking.append(value)
     return lacking, valid
-
-
-def relax_refused_of_maskbench() -> int:
-    """Relax each refused schema of MaskBench, print the places, and try its valid instances."""
-    bad = 0
-    for case in datasets.maskbench():
-        try:
-            compile_program(JsonSchema(case["schema"]))
-        except (UnsupportedSchema, ConstraintTooComplex):
-            wider, found = widened(case["schema"])
-            walker = Walker.of(JsonSchema(wider))
-            valid = [each["data"] for each in case["tests"] if each["valid"]]
-            lacking = [v for v in valid if judge(wider, v, valid=True, walker=walker) == "wrong"]
-            bad += len(lacking)
-            places = ", ".join(each.pointer or "the root" for each in found)
-            print(f"{case['id']}: without {places}; {len(valid)} valid, {len(lacking)} lacking")
-        except ConstraintError as error:
-            print(f"{case['id']}: {error}")
-    return bool(bad)
-
-
-def main() -> int:
-    if sys.argv[1:] == ["maskbench"]:
-        return relax_refused_of_maskbench()
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
-    until, seed, valid, relaxations, refused, bad = time.monotonic() + seconds, 0, 0, 0, 0, 0
-    while time.monotonic() < until:
-        seed += 1
-        rng = random.Random(seed)
-        schema = spoiled(random_schema(rng), rng)
-        try:
-            lacking, more = left_out(schema, rng)
-        except ConstraintError as error:
-            refused += 1
-            print(seed, "refused", repr(error)[:200])
-            continue
-        valid += more
-        relaxations += bool(more)
-        if lacking:
-            bad += 1
-            print(seed, schema, lacking[:3])
-    print(f"{seed} schemas, {relaxations} relaxed, {refused} refused, {valid} valid, {bad} bad")
-    return bool(bad)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

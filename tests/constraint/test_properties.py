@@ -1,6 +1,6 @@
 """The language of a constraint equals the valid values of the ``jsonschema`` library.
 
-``python -m tests.conformance.agreement`` compares more schemas.
+``make fuzz`` compares more schemas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def test_a_value_is_in_the_language_exactly_where_it_is_valid(rng: random.Random
 
 
 def test_counted_objects_have_the_members_that_are_valid_whatever_their_names() -> None:
-    """Such schemas once rejected ``{"a": {}, "b": {}}`` (below); ``--objects`` tries more."""
+    """Such schemas once rejected ``{"a": {}, "b": {}}`` (below); ``make fuzz`` tries more."""
     counts = Counter[str]()
     for seed in range(many(150)):
         rng = random.Random(seed)

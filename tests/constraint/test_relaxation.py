@@ -322,7 +322,7 @@ def test_a_schema_that_may_be_relaxed_is_another_one_to_the_cache() -> None:
 
 
 def test_a_relaxed_schema_admits_all_that_the_schema_does() -> None:
-    """``python -m tests.conformance.relaxing`` tries more schemas."""
+    """``make fuzz`` tries more schemas."""
     valid = 0
     for seed in range(many(100, 3)):
         rng = random.Random(seed)
@@ -362,7 +362,6 @@ def test_refused_cases_of_the_official_suite_compile_and_admit_what_is_valid(dra
 
 
 def test_recursive_schemas_that_maskbench_has_are_relaxed_where_they_negate() -> None:
-    """``python -m tests.conformance.relaxing maskbench`` tries all refused schemas."""
     name = "Handwritten---testwp98"
     (case,) = [case for case in datasets.maskbench() if case["id"] == name]
     referent = case["schema"]["definitions"]["___utils_reference_json"]["properties"]["referent"]

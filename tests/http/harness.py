@@ -153,10 +153,16 @@ def chat(**fields: Any) -> dict[str, Any]:
 
 
 def events(text: str) -> list[Any]:
-    """The data of server-sent events, parsed; ``[DONE]`` as text."""
+    """The data of server-sent events, parsed; ``[DONE]`` as text. If the first has its type as its
+    name, all have."""
     assert text.endswith("\n\n")
-    data = [event.removeprefix("data: ") for event in text[:-2].split("\n\n")]
-    return [each if each == "[DONE]" else json.loads(each) for each in data]
+    found: list[Any] = []
+    for event in text[:-2].split("\n\n"):
+        name, _, data = event.partition("data: ")
+        found.append(data if data == "[DONE]" else json.loads(data))
+        named = text.startswith("event: ")
+        assert name == (f"event: {found[-1]['type']}\n" if named else "")
+    return found
 
 
 def writing(text: str | bytes, format: ChatFormat = PLAIN, size: int = 3, **bench: Any) -> Bench:
@@ -174,6 +180,12 @@ async def post(
         response = await client.post(path, json=body)
     assert response.status_code == status, response.text
     return response
+
+
+async def streamed(bench: Bench, path: str, **fields: Any) -> list[Any]:
+    """The events of a streamed answer, without ``[DONE]``."""
+    answer = await post(bench, path, {**BODIES[path], "stream": True, **fields})
+    return [each for each in events(answer.text) if each != "[DONE]"]
 
 
 def error_of(response: httpx.Response, status: int = 400) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
@@ -12,7 +11,7 @@ from pydantic import TypeAdapter
 from app.answer.formats import ChatFormat
 from app.answer.formats.families import HERMES
 from app.answer.formats.reasoning import ReasoningFormat
-from tests.http.harness import BODIES, RESPONSES, post
+from tests.http.harness import BODIES, RESPONSES, events, post
 from tests.serving.fakes import Bench
 
 CITY = {
@@ -59,17 +58,12 @@ def _event_type() -> TypeAdapter[Any]:
 
 def parsed_events(text: str) -> list[dict[str, Any]]:
     """The data of server-sent events; their names and numbers are checked."""
-    assert text.endswith("\n\n")
-    events = []
-    for number, event in enumerate(text[:-2].split("\n\n")):
-        name, data = event.split("\n")
-        value = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {value['type']}"
+    found = events(text)
+    assert text.startswith("event: ")
+    for number, value in enumerate(found):
         assert value["sequence_number"] == number
-        found = _event_type().validate_python(value, strict=True)
-        assert found.type == value["type"]
-        events.append(value)
-    return events
+        assert _event_type().validate_python(value, strict=True).type == value["type"]
+    return found
 
 
 def without_ids(value: Any) -> Any:

@@ -129,7 +129,7 @@ async def test_a_deadline_inside_a_response_ends_it_as_failed() -> None:
     async with paused(bench, RESPONSES) as (generation, task):
         generation.expire(passed())
         response = await task
-        found = [json.loads(e.split("data: ")[1]) for e in response.text[:-2].split("\n\n")]
+        found = events(response.text)
         assert [event["type"] for event in found[-2:]] == ["error", "response.failed"]
         assert found[-2]["code"] == "deadline_exceeded"
         assert found[-1]["response"]["status"] == "failed"

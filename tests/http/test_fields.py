@@ -16,8 +16,8 @@ from tests.http.harness import (
     HI,
     MESSAGES,
     client_of,
-    post,
     sdk_of,
+    streamed,
     writing,
 )
 from tests.http.responses import CALL, CITY, PARIS, WITH_TOOLS, events_of
@@ -29,15 +29,9 @@ OF_CALL = [
     {"tool_call": 0, "pointer": "/city", "value": "Paris"},
     {"tool_call": 0, "pointer": "", "value": {"city": "Paris"}},
 ]
-FIELDS: dict[str, Any] = {"stream": True, "stream_options": {"fields": True}}
+FIELDS: dict[str, Any] = {"stream_options": {"fields": True}}
 JSON = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
-
-
-async def streamed(bench: Bench, path: str, **fields: Any) -> list[Any]:
-    answer = await post(bench, path, {**BODIES[path], **FIELDS, **fields})
-    data = [line for line in answer.text.splitlines() if line.startswith("data: {")]
-    return [json.loads(line.removeprefix("data: ")) for line in data]
 
 
 def whole(chunks: list[Any]) -> Iterator[Any]:
@@ -48,7 +42,7 @@ def whole(chunks: list[Any]) -> Iterator[Any]:
 
 @pytest.mark.parametrize("size", [1, 3, 200])
 async def test_chat_tells_each_value_with_the_text_that_made_it_whole(size: int) -> None:
-    chunks = await streamed(writing(ANSWER, size=size), CHAT, response_format=JSON)
+    chunks = await streamed(writing(ANSWER, size=size), CHAT, **FIELDS, response_format=JSON)
     assert list(whole(chunks)) == EXPECTED
     text = ""
     for chunk in chunks:
@@ -61,7 +55,7 @@ async def test_chat_tells_each_value_with_the_text_that_made_it_whole(size: int)
 
 
 async def test_each_of_several_choices_has_its_own() -> None:
-    chunks = await streamed(writing(ANSWER), CHAT, response_format=JSON, n=2)
+    chunks = await streamed(writing(ANSWER), CHAT, **FIELDS, response_format=JSON, n=2)
     for index in range(2):
         own = [{**each, "choices": each["choices"][:1]} for each in chunks]
         assert [
@@ -74,12 +68,14 @@ async def test_each_of_several_choices_has_its_own() -> None:
 
 
 async def test_chat_tells_arguments_with_the_index_of_their_call() -> None:
-    chunks = await streamed(writing(CALL, WITH_TOOLS), CHAT, tools=[TOOL])
+    chunks = await streamed(writing(CALL, WITH_TOOLS), CHAT, **FIELDS, tools=[TOOL])
     assert list(whole(chunks)) == OF_CALL
 
 
 async def test_completions_tell_them_too() -> None:
-    chunks = await streamed(writing(ANSWER), COMPLETIONS, response_format=JSON, max_tokens=99)
+    chunks = await streamed(
+        writing(ANSWER), COMPLETIONS, **FIELDS, response_format=JSON, max_tokens=99
+    )
     assert list(whole(chunks)) == EXPECTED
 
 
@@ -104,10 +100,12 @@ async def test_responses_tell_them_with_deltas_of_no_text() -> None:
 
 async def test_messages_tell_them_with_deltas_of_no_text() -> None:
     format = {"type": "json_schema", "schema": {}}
-    got = await streamed(writing(ANSWER), MESSAGES, output_config={"format": format}, max_tokens=99)
+    got = await streamed(
+        writing(ANSWER), MESSAGES, **FIELDS, output_config={"format": format}, max_tokens=99
+    )
     assert [entry for each in got for entry in each.get("fields", ())] == EXPECTED
     tool = {"name": "weather", "input_schema": CITY}
-    got = await streamed(writing(CALL, WITH_TOOLS), MESSAGES, tools=[tool], max_tokens=99)
+    got = await streamed(writing(CALL, WITH_TOOLS), MESSAGES, **FIELDS, tools=[tool], max_tokens=99)
     assert [entry for each in got for entry in each.get("fields", ())] == OF_CALL
     kinds = {each["delta"]["type"] for each in got if "fields" in each}
     assert kinds == {"input_json_delta"}
@@ -116,7 +114,7 @@ async def test_messages_tell_them_with_deltas_of_no_text() -> None:
 @pytest.mark.parametrize("path", BODIES)
 async def test_free_text_has_no_values_to_tell(path: str) -> None:
     async with client_of(Bench()) as client:
-        answer = await client.post(path, json={**BODIES[path], **FIELDS})
+        answer = await client.post(path, json={**BODIES[path], **FIELDS, "stream": True})
         unasked = await client.post(path, json={**BODIES[path], "stream_options": {"fields": True}})
     assert (answer.status_code, unasked.status_code) == (400, 400)
     assert answer.json()["error"]["param"] == "stream_options.fields"

@@ -12,21 +12,14 @@ from app.answer.tools import MOST_CALLS
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonSchema
 from app.http.keys import ApiKeys
-from tests.http.harness import CONFIG, HI, client_of, post, writing
-from tests.http.responses import PARIS, REASONER, WITH_TOOLS
+from tests.http.harness import CONFIG, HI, client_of, events, post, writing
+from tests.http.responses import CALL, CITY, PARIS, REASONER, WITH_TOOLS
 from tests.http.test_openapi import fits
 from tests.serving.fakes import Bench, FakeEngine
 
 PATH = "/v1/messages"
 COUNT = f"{PATH}/count_tokens"
-CITY = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}},
-    "required": ["city"],
-    "additionalProperties": False,
-}
 WEATHER = {"name": "weather", "input_schema": CITY, "strict": True}
-CALL = f'<tool_call>\n{{"name": "weather", "arguments": {PARIS}}}\n</tool_call>'
 
 
 def asking(**fields: Any) -> dict[str, Any]:
@@ -46,13 +39,8 @@ async def message_of(bench: Bench, **fields: Any) -> dict[str, Any]:
 async def events_of(bench: Bench, **fields: Any) -> list[dict[str, Any]]:
     answer = await post(bench, PATH, asking(stream=True, **fields))
     assert answer.headers["content-type"].startswith("text/event-stream")
-    found = []
-    for event in answer.text[:-2].split("\n\n"):
-        name, data = event.split("\n")
-        value = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {value['type']}"
-        found.append(value)
-    return found
+    assert answer.text.startswith("event: ")
+    return events(answer.text)
 
 
 async def refusal_of(bench: Bench, **fields: Any) -> tuple[str | None, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -15,26 +14,19 @@ from tests.http.harness import (
     MESSAGES,
     RESPONSES,
     client_of,
-    post,
     sdk_of,
+    streamed,
     writing,
 )
 from tests.http.responses import CALL, CITY, WITH_TOOLS, events_of
-from tests.serving.fakes import Bench
 
 ANSWER = '{"name": "Zoë", "note": "café au lait"}'
-ORIGINS: dict[str, Any] = {"stream": True, "stream_options": {"origins": True}}
+ORIGINS: dict[str, Any] = {"stream_options": {"origins": True}}
 LOGPROBS: dict[str, dict[str, Any]] = {
     CHAT: {"logprobs": True, "top_logprobs": 1},
     COMPLETIONS: {"logprobs": 1},
     RESPONSES: {"include": ["message.output_text.logprobs"], "top_logprobs": 1},
 }
-
-
-async def streamed(bench: Bench, path: str, **fields: Any) -> list[Any]:
-    answer = await post(bench, path, {**BODIES[path], **ORIGINS, **fields})
-    data = [line for line in answer.text.splitlines() if line.startswith("data: {")]
-    return [json.loads(line.removeprefix("data: ")) for line in data]
 
 
 def tokens_of(events: list[Any], choice: int = 0) -> list[Any]:
@@ -58,7 +50,7 @@ def text_of(tokens: list[Any]) -> str:
 @pytest.mark.parametrize("size", [1, 3, 200])
 async def test_every_api_tells_the_tokens_of_its_answer(path: str, size: int) -> None:
     most = {} if path in (CHAT, RESPONSES) else {"max_tokens": 99}
-    events = await streamed(writing(ANSWER, size=size), path, **most)
+    events = await streamed(writing(ANSWER, size=size), path, **ORIGINS, **most)
     tokens = tokens_of(events)
     assert text_of(tokens) == ANSWER
     assert len(tokens) == -(-len(ANSWER.encode()) // size)
@@ -69,7 +61,7 @@ async def test_every_api_tells_the_tokens_of_its_answer(path: str, size: int) ->
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, RESPONSES])
 async def test_log_probabilities_come_with_them_where_they_are_asked_for(path: str) -> None:
     most = {"max_tokens": 99} if path == COMPLETIONS else {}
-    events = await streamed(writing(ANSWER), path, **LOGPROBS[path], **most)
+    events = await streamed(writing(ANSWER), path, **ORIGINS, **LOGPROBS[path], **most)
     for token in tokens_of(events):
         if token["source"] == "sampled":
             assert token["logprob"] == -0.25
@@ -81,18 +73,20 @@ async def test_log_probabilities_come_with_them_where_they_are_asked_for(path: s
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 async def test_each_of_several_choices_has_its_own(path: str) -> None:
     most = {"max_tokens": 99} if path == COMPLETIONS else {}
-    events = await streamed(writing(ANSWER), path, n=2, **most)
+    events = await streamed(writing(ANSWER), path, **ORIGINS, n=2, **most)
     for choice in range(2):
         assert text_of(tokens_of(events, choice)) == ANSWER
 
 
 async def test_the_marks_of_calls_are_tokens_of_the_answer() -> None:
     tool = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
-    events = await streamed(writing(CALL, WITH_TOOLS), CHAT, tools=[tool])
+    events = await streamed(writing(CALL, WITH_TOOLS), CHAT, **ORIGINS, tools=[tool])
     assert text_of(tokens_of(events)) == CALL
     assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
     anthropic = {"name": "weather", "input_schema": CITY}
-    events = await streamed(writing(CALL, WITH_TOOLS), MESSAGES, tools=[anthropic], max_tokens=99)
+    events = await streamed(
+        writing(CALL, WITH_TOOLS), MESSAGES, **ORIGINS, tools=[anthropic], max_tokens=99
+    )
     assert text_of(tokens_of(events)) == CALL
     function = {"type": "function", "name": "weather", "parameters": CITY}
     got = await events_of(

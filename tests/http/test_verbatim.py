@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.http.compiled import MODEL, Served, admits, served
-from tests.http.harness import CHAT
+from tests.http.harness import CHAT, events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -140,9 +139,9 @@ async def test_the_answer_says_where_its_values_stand() -> None:
         response = await server.client.post(CHAT, json=MODEL | body)
         assert response.json()["choices"][0]["spans"] == expected
         streamed = await server.client.post(CHAT, json=MODEL | body | {"stream": True})
-        events = [json.loads(line[6:]) for line in streamed.text.split("\n\n")[:-2]]
-        assert events[-1]["choices"][0]["spans"] == expected
-        assert all("spans" not in event["choices"][0] for event in events[:-1])
+        *before, last, _ = events(streamed.text)
+        assert last["choices"][0]["spans"] == expected
+        assert all("spans" not in event["choices"][0] for event in before)
         del body["spans"]
         response = await server.client.post(CHAT, json=MODEL | body)
         assert "spans" not in response.json()["choices"][0]

@@ -13,11 +13,13 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
+from gguf import GGUFReader
 from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from loadtest.peers import PEERS, NotInstalled, environments
 from loadtest.peers.__main__ import main
-from loadtest.peers.peer import Launch
+from loadtest.peers.peer import SCRIPTS, Launch
 from loadtest.peers.scripts.llama_weights import interleave, read_safetensors
 from loadtest.tasks import CHARACTER, CITY, task
 from tools.peer_model import sheets
@@ -86,3 +88,25 @@ def test_the_weights_of_a_safetensors_file_are_read_bit_by_bit(tmp_path: Path) -
     save_file({"a.weight": weight}, tmp_path / "model.safetensors")
     read = dict(read_safetensors(tmp_path / "model.safetensors"))
     assert (read["a.weight"] == weight.view(torch.uint16).numpy()).all()
+
+
+@pytest.mark.parametrize("own_file", [False, True], ids=["in the configuration", "in its own file"])
+def test_a_converted_model_has_the_chat_template_of_its_folder(
+    own_file: bool, tmp_path: Path
+) -> None:
+    shape = LlamaConfig(
+        vocab_size=2, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
+    )
+    LlamaForCausalLM(shape).bfloat16().save_pretrained(tmp_path)
+    words = {"added_tokens": [], "model": {"vocab": {"a": 0, "b": 1}, "merges": []}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(words))
+    described = {} if own_file else {"chat_template": "{{ messages }}"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(described))
+    if own_file:
+        (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    target = tmp_path / "model.gguf"
+    command = [sys.executable, *map(str, (SCRIPTS / "llama_to_gguf.py", tmp_path, target)), "BF16"]
+    subprocess.run(command, check=True)
+    field = GGUFReader(target).get_field("tokenizer.chat_template")
+    assert field is not None
+    assert field.contents() == "{{ messages }}"

@@ -21,13 +21,12 @@ from app.model.inputs import StepArrays
 from app.model.kv_storage import KvStorage, allocate
 from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
 from tests.model.interpreter import DEVICE
-from tests.model.tiny import VOCAB, varied_model
+from tests.model.tiny import save_kind, varied_model
 
 CPU = torch.device("cpu")
 
 
 SIZES = {
-    "vocab_size": VOCAB,
     "hidden_size": 72,
     "intermediate_size": 136,
     "num_hidden_layers": 2,
@@ -36,9 +35,6 @@ SIZES = {
     "head_dim": 24,
     "max_position_embeddings": 256,
     "initializer_range": 0.1,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
 }
 
 GEMMAS = ("gemma", "gemma2", "gemma3")
@@ -95,8 +91,7 @@ class StoredAttention:
 
 def saved(folder: Path, kind: str, **changes: Any) -> str:
     name, extra = (KINDS | OTHERS)[kind]
-    getattr(transformers, name)(**{**SIZES, **extra, **changes}).save_pretrained(folder)
-    return str(folder)
+    return save_kind(folder, name, **(SIZES | extra | changes))
 
 
 def fused(

@@ -12,18 +12,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import tempfile
-import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-from loadtest.server import running_server
 from loadtest.tables import heading, table_row
-from tools.demo_model.corpus import Example, Kind, examples
+from tools.bench.demo_answers import Reply, ask, demo_server
+from tools.demo_model.corpus import Kind, examples
 
 KINDS: tuple[Kind, ...] = ("character", "contact", "invoice", "event", "review", "city")
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
@@ -44,34 +42,8 @@ class Judged:
     right: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    values: Sequence[Judged]
-    seconds: float
-    passes: int
-
-
-async def ask(client: httpx.AsyncClient, example: Example, extra: dict[str, Any]) -> Reply:
-    body = {
-        "model": "leapjson-demo",
-        "messages": example.messages,
-        "temperature": 0,
-        "max_tokens": 400,
-        "response_format": {
-            "type": "json_schema",
-            "json_schema": {"name": example.kind, "schema": example.schema},
-        },
-        **extra,
-    }
-    start = time.perf_counter()
-    response = await client.post("/v1/chat/completions", json=body)
-    seconds = time.perf_counter() - start
-    response.raise_for_status()
-    answer = response.json()
-    passes = answer["usage"]["completion_tokens_details"]["forward_passes"]
-    entries = answer["choices"][0].get("confidence", ())
-    values = [judged(each, example.answer) for each in entries if "value" in each]
-    return Reply(values, seconds, passes)
+Found = dict[str, list[tuple[Reply, Sequence[Judged]]]]
+"""Replies and their values by entry of ``VARIANTS``."""
 
 
 def judged(entry: dict[str, Any], truth: Any) -> Judged:
@@ -124,33 +96,38 @@ def at_coverage(values: Sequence[Judged], coverage: float) -> float:
     return accuracy(surest[: max(1, round(coverage * len(values)))])
 
 
-async def replies(url: str, count: int) -> dict[str, list[Reply]]:
-    """Replies to all tasks, one after another, each with every entry of ``VARIANTS``.
+async def replies(url: str, count: int) -> Found:
+    """Replies to all tasks and their values, one after another, with every entry of ``VARIANTS``.
 
     A first request of each task compiles its schema; the order of the entries rotates by task.
     """
-    found: dict[str, list[Reply]] = {name: [] for name in VARIANTS}
+    found: Found = {name: [] for name in VARIANTS}
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
         for kind in KINDS:
             for number, example in enumerate(examples(kind, count, 7, "held_out")):
-                await ask(client, example, {})
+                given = (client, example, example.schema)
+                await ask(*given, temperature=0)
                 names = [*VARIANTS]
                 for place in range(len(names)):
                     name = names[(number + place) % len(names)]
-                    found[name].append(await ask(client, example, VARIANTS[name]))
+                    reply = await ask(*given, temperature=0, **VARIANTS[name])
+                    values = [
+                        judged(each, example.answer) for each in reply.confidence if "value" in each
+                    ]
+                    found[name].append((reply, values))
     return found
 
 
-def report(found: dict[str, list[Reply]]) -> None:
+def report(found: Found) -> None:
     """Print the tables."""
     print(heading(("asked", "ms an answer", "passes", "right values of finite sets")))
     for name, some in found.items():
-        milliseconds = statistics.median(each.seconds for each in some) * 1e3
-        passes = statistics.fmean(each.passes for each in some)
-        finite = [v for each in some for v in each.values if v.kind == "of a finite set"]
+        milliseconds = statistics.median(reply.seconds for reply, _ in some) * 1e3
+        passes = statistics.fmean(reply.passes for reply, _ in some)
+        finite = [v for _, values in some for v in values if v.kind == "of a finite set"]
         right = f"{accuracy(finite):.1%}" if finite else ""
         print(table_row((name, f"{milliseconds:.0f}", f"{passes:.1f}", right)))
-    values = [value for each in found["confidence"] for value in each.values]
+    values = [value for _, values in found["confidence"] for value in values]
     print()
     covered = [f"right of the surest {coverage:.0%}" for coverage in COVERAGES[1:]]
     print(heading(("values", "how many", "right", "calibration error", *covered)))
@@ -167,13 +144,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60, help="tasks of each kind")
     parser.add_argument("--url", help="running server with the demo model in float32")
     options = parser.parse_args()
-    log = Path(tempfile.mkdtemp()) / "log"
-    if options.url is not None:
-        found = asyncio.run(replies(options.url, options.count))
-    else:
-        with running_server(None, log, {"DTYPE": "float32"}) as server:
-            found = asyncio.run(replies(server.url, options.count))
-    report(found)
+    with nullcontext(options.url) if options.url else demo_server() as url:
+        report(asyncio.run(replies(url, options.count)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,13 @@
-"""A model folder without weights: a config of Llama's shape beside a real tokenizer."""
+"""A model folder without weights: a config of Llama's shape beside a real tokenizer.
+
+``python -m tools.bench.model_folder FOLDER`` writes a Llama of 160M parameters with GPT-2's
+tokenizer; ``LEAPJSON_RANDOM_WEIGHTS=true`` serves it.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +109,7 @@ def _ids(content: dict[str, Any]) -> dict[str, int]:
     """Token ids by the tokenizer's names."""
     ids: dict[str, int] = dict(content["model"]["vocab"])
     return ids | {token["content"]: token["id"] for token in content["added_tokens"]}
+
+
+if __name__ == "__main__":
+    write_llama_160m(Path(sys.argv[1]), datasets.GPT2)

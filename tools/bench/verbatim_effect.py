@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-from loadtest.server import running_server
 from loadtest.tables import heading, table_row
+from tools.bench.demo_answers import Reply, ask_all, demo_server
 from tools.demo_model.corpus import Example, Kind, examples
 
 KINDS: tuple[Kind, ...] = ("contact", "invoice", "event", "city", "character")
@@ -28,13 +25,6 @@ COLUMNS = (
     "kind", "temperature", "schema", "fields right", "invented", "tokens", "passes",
     "passes without drafts",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    answer: Any
-    tokens: int
-    passes: int
 
 
 @dataclass(slots=True)
@@ -112,48 +102,6 @@ def with_verbatim(schema: Any, marked: frozenset[str], path: str = "") -> Any:
     return changed
 
 
-async def ask(
-    client: httpx.AsyncClient, task: Example, schema: Any, temperature: float, draft: bool
-) -> Reply:
-    body = {
-        "model": "leapjson-demo",
-        "messages": task.messages,
-        "temperature": temperature,
-        "seed": 7,
-        "max_tokens": 400,
-        "draft": draft,
-        "response_format": {
-            "type": "json_schema",
-            "json_schema": {"name": task.kind, "schema": schema},
-        },
-    }
-    response = await client.post("/v1/chat/completions", json=body)
-    response.raise_for_status()
-    said = response.json()
-    usage = said["usage"]
-    passes = usage["completion_tokens_details"]["forward_passes"]
-    answer = json.loads(said["choices"][0]["message"]["content"])
-    return Reply(answer, usage["completion_tokens"], passes)
-
-
-async def replies(
-    client: httpx.AsyncClient,
-    tasks: Sequence[Example],
-    schemas: Sequence[Any],
-    temperature: float,
-    *,
-    draft: bool,
-    clients: int,
-) -> list[Reply]:
-    limit = asyncio.Semaphore(clients)
-
-    async def one(task: Example, schema: Any) -> Reply:
-        async with limit:
-            return await ask(client, task, schema, temperature, draft)
-
-    return list(await asyncio.gather(*map(one, tasks, schemas)))
-
-
 async def report(url: str, count: int, clients: int) -> None:
     print(heading(COLUMNS))
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
@@ -163,9 +111,12 @@ async def report(url: str, count: int, clients: int) -> None:
             schemas = {"plain": plain, "verbatim": [with_verbatim(s, marked) for s in plain]}
             for temperature in (0.0, 0.8):
                 for name, asked in schemas.items():
-                    given = (client, tasks, asked, temperature)
-                    on = await replies(*given, draft=True, clients=clients)
-                    off = await replies(*given, draft=False, clients=clients)
+                    on, off = [
+                        await ask_all(
+                            client, tasks, asked, clients, temperature=temperature, draft=draft
+                        )
+                        for draft in (True, False)
+                    ]
                     score = Score()
                     for task, reply, schema in zip(tasks, on, schemas["verbatim"], strict=True):
                         score.add(task, reply.answer, schema)
@@ -190,9 +141,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=40, help="tasks of each kind")
     parser.add_argument("--clients", type=int, default=4)
     options = parser.parse_args()
-    log = Path(tempfile.mkdtemp()) / "log"
-    with running_server(None, log, {"DTYPE": "float32"}) as server:
-        asyncio.run(report(server.url, options.count, options.clients))
+    with demo_server() as url:
+        asyncio.run(report(url, options.count, options.clients))
 
 
 if __name__ == "__main__":

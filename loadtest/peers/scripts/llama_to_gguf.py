@@ -69,7 +69,6 @@ def write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 def write_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]) -> None:
     tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     ids = dict(tokenizer["model"]["vocab"])
     special = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
     ids.update(special)
@@ -85,7 +84,17 @@ def write_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
     writer.add_add_bos_token(False)
-    writer.add_chat_template(described["chat_template"])
+    writer.add_chat_template(chat_template(folder))
+
+
+def chat_template(folder: Path) -> str:
+    """The chat template of a folder: from its own file, where newer ones have it."""
+    own = folder / "chat_template.jinja"
+    if own.exists():
+        return own.read_text(encoding="utf-8")
+    described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    template: str = described["chat_template"]
+    return template
 
 
 def renamed(name: str) -> str:

@@ -10,6 +10,7 @@ from agent_framework import Agent, tool
 from agent_framework.openai import OpenAIChatClient, OpenAIChatCompletionClient
 from features import (
     BASE_URL,
+    COLUMNS,
     CONTACT_TEXT,
     MODEL,
     REVIEW_TEXT,
@@ -17,6 +18,7 @@ from features import (
     Checks,
     Contact,
     Review,
+    raises,
 )
 
 check = Checks()
@@ -44,8 +46,9 @@ def saving(saved: list[Contact]) -> Any:
     return save_contact
 
 
-def register(by: str, client: Callable[[], Any], features: dict[str, str]) -> None:
-    """Registers the checks for one of the APIs; ``features``: the columns of the table."""
+def register(by: str, client: Callable[[], Any]) -> None:
+    """Register the checks for one API."""
+    features = COLUMNS[by]
 
     @check(features["text"], f"{by}: run")
     async def _() -> None:
@@ -75,21 +78,8 @@ def register(by: str, client: Callable[[], Any], features: dict[str, str]) -> No
         assert result.messages
 
 
-register(
-    "responses",
-    responses,
-    {
-        "text": "responses",
-        "stream": "responses streamed",
-        "json_schema": "responses",
-        "tools": "responses tools",
-    },
-)
-register(
-    "chat",
-    chat,
-    {"text": "text", "stream": "stream", "json_schema": "json_schema", "tools": "tools"},
-)
+register("responses", responses)
+register("chat", chat)
 
 
 @check("responses", "responses: a session goes on from what was kept")
@@ -109,13 +99,9 @@ async def _() -> None:
 @check("errors", "a schema that cannot be enforced is a 400")
 async def _() -> None:
     schema = {"title": "numbers", **UNSUPPORTED_SCHEMA}
-    failed = None
-    try:
+    with raises(Exception) as failed:
         await agent(responses()).run(CONTACT_TEXT, options={"response_format": schema})
-    except Exception as error:
-        failed = error
-    assert failed is not None, "accepted"
-    assert "uniqueItems" in str(failed)
+    assert "uniqueItems" in str(failed.error)
 
 
 check.run()

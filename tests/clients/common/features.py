@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import inspect
 import json
 import os
@@ -12,8 +13,9 @@ import sys
 import traceback
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -99,6 +101,35 @@ def picture_base64() -> str:
 
 def picture_url() -> str:
     return f"data:image/png;base64,{picture_base64()}"
+
+
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "chat": {
+        name: name
+        for name in ("text", "stream", "json_schema", "tools", "tools streamed", "tool loop")
+    },
+    "responses": {
+        "text": "responses",
+        "stream": "responses streamed",
+        "json_schema": "responses",
+        "tools": "responses tools",
+        "tools streamed": "responses tools",
+        "tool loop": "responses tools",
+    },
+}
+"""Features of the page by API, for checks that both have."""
+
+
+@contextlib.contextmanager
+def raises(*kinds: type[Exception]) -> Iterator[Any]:
+    """Asserts that the block raises one of ``kinds``, which ``error`` of the result then is."""
+    caught = SimpleNamespace()
+    try:
+        yield caught
+    except kinds as error:
+        caught.error = error
+    else:
+        raise AssertionError("accepted")
 
 
 class NotApplicable(Exception):

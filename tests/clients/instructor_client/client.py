@@ -24,6 +24,7 @@ from features import (
     NotApplicable,
     Review,
     picture_url,
+    raises,
 )
 from instructor import Mode
 from instructor.core import IncompleteOutputException, InstructorRetryException
@@ -192,13 +193,9 @@ def _() -> None:
         numbers: list[int]
 
     SCHEMA = UNSUPPORTED_SCHEMA  # noqa: N806
-    failed = None
-    try:
+    with raises(InstructorRetryException, openai.BadRequestError) as failed:
         create(Mode.JSON_SCHEMA, Numbers, CONTACT)
-    except (InstructorRetryException, openai.BadRequestError) as error:
-        failed = error
-    assert failed is not None, "accepted"
-    assert "uniqueItems" in str(failed)
+    assert "uniqueItems" in str(failed.error)
 
 
 check.run()

@@ -21,6 +21,7 @@ from features import (
     Review,
     picture_base64,
     picture_url,
+    raises,
 )
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -226,23 +227,15 @@ def _() -> None:
     relaxed = chat.with_structured_output(schema, method="json_schema").invoke(CONTACT_TEXT)
     assert isinstance(relaxed, dict)
     assert isinstance(relaxed["numbers"], list)
-    failed = None
-    try:
+    with raises(openai.BadRequestError) as failed:
         chat.with_structured_output(schema, method="json_schema", strict=True).invoke(CONTACT_TEXT)
-    except openai.BadRequestError as error:
-        failed = error
-    assert failed is not None, "accepted"
-    assert "uniqueItems" in failed.message
+    assert "uniqueItems" in failed.error.message
 
 
 @check("errors", "a prompt that is too long is a ContextOverflowError")
 def _() -> None:
-    failed = None
-    try:
+    with raises(ContextOverflowError):
         chat.invoke(OVERLONG_TEXT)
-    except ContextOverflowError as error:
-        failed = error
-    assert failed is not None, "accepted"
 
 
 check.run()

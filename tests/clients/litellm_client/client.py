@@ -20,6 +20,7 @@ from features import (
     Contact,
     Review,
     picture_url,
+    raises,
 )
 
 check = Checks()
@@ -238,13 +239,9 @@ def _() -> None:
 @check("errors", "a schema that cannot be enforced is a 400")
 def _() -> None:
     schema = {"name": "numbers", "schema": UNSUPPORTED_SCHEMA, "strict": True}
-    failed = None
-    try:
+    with raises(litellm.BadRequestError) as failed:
         complete(CONTACT, response_format={"type": "json_schema", "json_schema": schema})
-    except litellm.BadRequestError as error:
-        failed = error
-    assert failed is not None, "accepted"
-    assert "uniqueItems" in str(failed)
+    assert "uniqueItems" in str(failed.error)
 
 
 for name in ("openai", "hosted_vllm", "text-completion-openai", "anthropic"):
@@ -253,31 +250,23 @@ for name in ("openai", "hosted_vllm", "text-completion-openai", "anthropic"):
         @check("errors", f"{provider}: a prompt that is too long is a ContextWindowExceededError")
         def _() -> None:
             base = BASE_URL.removesuffix("/v1") if provider == "anthropic" else BASE_URL
-            failed = None
-            try:
+            with raises(litellm.ContextWindowExceededError):
                 litellm.completion(
                     model=f"{provider}/{MODEL}",
                     api_base=base,
                     api_key="none",
                     messages=[{"role": "user", "content": OVERLONG_TEXT}],
                 )
-            except litellm.ContextWindowExceededError as error:
-                failed = error
-            assert failed is not None, "accepted"
 
     overlong(name)
 
 
 @check("errors", "an unknown model is a 404")
 def _() -> None:
-    failed = None
-    try:
+    with raises(litellm.NotFoundError):
         litellm.completion(
             model="openai/gpt-nothing", api_base=BASE_URL, api_key="none", messages=CONTACT
         )
-    except litellm.NotFoundError as error:
-        failed = error
-    assert failed is not None, "accepted"
 
 
 check.run()

@@ -19,6 +19,7 @@ from features import (
     Contact,
     NotApplicable,
     Review,
+    raises,
 )
 from llama_index.core.llms import ChatMessage, ImageBlock, TextBlock
 from llama_index.core.prompts import PromptTemplate
@@ -219,13 +220,9 @@ def _() -> None:
 @check("errors", "a schema that cannot be enforced is a 400")
 def _() -> None:
     schema = {"name": "numbers", "schema": UNSUPPORTED_SCHEMA, "strict": True}
-    failed = None
-    try:
+    with raises(openai.BadRequestError) as failed:
         chat.chat(MESSAGES, response_format={"type": "json_schema", "json_schema": schema})
-    except openai.BadRequestError as error:
-        failed = error
-    assert failed is not None, "accepted"
-    assert "uniqueItems" in failed.message
+    assert "uniqueItems" in failed.error.message
 
 
 check.run()

@@ -5,7 +5,6 @@ import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { Agent } from "@mastra/core/agent";
 import { createTool } from "@mastra/core/tools";
-import { z } from "zod";
 import {
   BASE_URL,
   CONTACT_TEXT,
@@ -14,8 +13,8 @@ import {
   check,
   runChecks,
 } from "./features.mjs";
+import { Contact } from "./types.mjs";
 
-const Contact = z.object({ name: z.string(), email: z.string(), phone: z.string() });
 const compatible = createOpenAICompatible({
   name: "leapjson",
   baseURL: BASE_URL,

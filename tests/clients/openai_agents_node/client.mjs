@@ -10,7 +10,6 @@ import {
   tool,
 } from "@openai/agents";
 import OpenAI from "openai";
-import { z } from "zod";
 import {
   BASE_URL,
   CARD,
@@ -22,24 +21,12 @@ import {
   pictureUrl,
   runChecks,
 } from "./features.mjs";
+import { Card, Contact, Review } from "./types.mjs";
 
 setTracingDisabled(true);
 
 const client = new OpenAI({ baseURL: BASE_URL, apiKey: "none", maxRetries: 0 });
 const runner = new Runner({ tracingDisabled: true });
-const Contact = z.object({ name: z.string(), email: z.string(), phone: z.string() });
-const Review = z.object({
-  product: z.string(),
-  rating: z.int(),
-  sentiment: z.enum(["positive", "negative", "neutral"]),
-  verified: z.boolean(),
-});
-const Card = z.object({
-  name: z.string(),
-  house: z.string(),
-  level: z.int(),
-  wand: z.object({ wood: z.string(), core: z.string() }),
-});
 
 const interfaces = [
   {

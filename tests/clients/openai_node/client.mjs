@@ -22,25 +22,13 @@ import {
   pictureUrl,
   runChecks,
 } from "./features.mjs";
+import { Card, Contact, Review } from "./types.mjs";
 
 const client = new OpenAI({ baseURL: BASE_URL, apiKey: "none" });
 const chat = client.chat.completions;
 const model = MODEL;
 const temperature = 0;
 
-const Contact = z.object({ name: z.string(), email: z.string(), phone: z.string() });
-const Review = z.object({
-  product: z.string(),
-  rating: z.number().int(),
-  sentiment: z.enum(["positive", "negative", "neutral"]),
-  verified: z.boolean(),
-});
-const Card = z.object({
-  name: z.string(),
-  house: z.string(),
-  level: z.int(),
-  wand: z.object({ wood: z.string(), core: z.string() }),
-});
 const contactFormat = zodResponseFormat(Contact, "contact");
 const save = zodFunction({ name: "save_contact", parameters: Contact });
 const rate = zodFunction({ name: "rate", parameters: Review });

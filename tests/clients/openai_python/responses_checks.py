@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import openai
-from features import CONTACT_TEXT, MODEL, REVIEW_TEXT, Contact
+from features import CONTACT_TEXT, MODEL, REVIEW_TEXT, Contact, raises
 from openai.types.responses import Response
 from shared import RESPONSE_SAVE, SAVE, TEXT_FORMAT, check, client, validate_type
 
@@ -191,9 +191,5 @@ def _() -> None:
     assert second.usage
     assert counted.input_tokens == second.usage.input_tokens
     client.responses.delete(second.id)
-    failed = None
-    try:
+    with raises(openai.NotFoundError):
         client.responses.retrieve(second.id)
-    except openai.NotFoundError as error:
-        failed = error
-    assert failed is not None, "kept"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import openai
-from features import BASE_URL, CONTACT_TEXT, MODEL, REVIEW_TEXT, Checks, Contact, Review
+from features import BASE_URL, CONTACT_TEXT, MODEL, REVIEW_TEXT, Checks, Contact, Review, raises
 from pydantic import BaseModel
 
 check = Checks()
@@ -57,15 +57,12 @@ def refused(status: type[openai.APIStatusError], **body: Any) -> openai.APIStatu
     sent: list[Any] = []
     hooks: Any = {"request": [sent.append]}
     http_client = openai.DefaultHttpxClient(event_hooks=hooks)
-    answer = None
     with openai.OpenAI(base_url=BASE_URL, api_key="none", http_client=http_client) as counted:
         assert counted.max_retries == 2
         arguments: Any = {"model": MODEL, "messages": CONTACT, **body}
-        try:
+        with raises(status) as failed:
             counted.chat.completions.create(**arguments)
-        except status as error:
-            answer = error
-    assert answer is not None, "accepted"
     assert len(sent) == 1, f"sent {len(sent)} times"
+    answer: openai.APIStatusError = failed.error
     assert answer.request_id
     return answer

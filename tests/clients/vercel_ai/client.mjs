@@ -28,6 +28,7 @@ import {
   pictureUrl,
   runChecks,
 } from "./features.mjs";
+import { Card, Contact, Review } from "./types.mjs";
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
 
@@ -47,19 +48,6 @@ const compatible = createOpenAICompatible({
 const withoutSchemas = createOpenAICompatible({ name: "leapjson", baseURL: BASE_URL });
 const openai = createOpenAI({ baseURL: BASE_URL, apiKey: "none", fetch: counted });
 
-const Contact = z.object({ name: z.string(), email: z.string(), phone: z.string() });
-const Review = z.object({
-  product: z.string(),
-  rating: z.int(),
-  sentiment: z.enum(["positive", "negative", "neutral"]),
-  verified: z.boolean(),
-});
-const Card = z.object({
-  name: z.string(),
-  house: z.string(),
-  level: z.int(),
-  wand: z.object({ wood: z.string(), core: z.string() }),
-});
 const temperature = 0;
 const prompt = CONTACT_TEXT;
 

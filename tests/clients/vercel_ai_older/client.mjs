@@ -9,12 +9,11 @@ import * as anthropic2 from "anthropic-2";
 import * as anthropic3 from "anthropic-3";
 import * as openai2 from "openai-2";
 import * as openai3 from "openai-3";
-import { z } from "zod";
 import { BASE_URL, CONTACT_TEXT, MODEL, check, runChecks } from "./features.mjs";
+import { Contact } from "./types.mjs";
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
 
-const Contact = z.object({ name: z.string(), email: z.string(), phone: z.string() });
 const at = { baseURL: BASE_URL, apiKey: "none" };
 const temperature = 0;
 

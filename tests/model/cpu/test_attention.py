@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
 from app.model.layers.attention import AttentionOptions
 
-BLOCK_SIZE = 4
+BLOCK_SIZE, BLOCKS = 4, 80
 SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0])
 SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
 
@@ -84,6 +85,41 @@ def naive(
     return out
 
 
+def scattered(batch: Sequence[tuple[int, int]], dice: random.Random) -> list[Span]:
+    """Spans of these lengths and starts, in blocks that ``dice`` picks."""
+    pool = list(range(BLOCKS))
+    dice.shuffle(pool)
+    return [
+        Span([0] * length, start, [[pool.pop() for _ in range(-(-(start + length) // BLOCK_SIZE))]])
+        for length, start in batch
+    ]
+
+
+def assert_naive_attention(
+    spans: Sequence[Span], shape: LayerShape, options: AttentionOptions
+) -> None:
+    """Assert that random queries of ``spans`` get naive attention over random keys and values."""
+    step = lay_out(spans, BLOCK_SIZE)
+    cpu = torch.device("cpu")
+    storage = allocate({0: shape}, num_blocks=BLOCKS, block_size=BLOCK_SIZE, device=cpu)
+    storage.keys[0][:-BLOCK_SIZE].normal_()
+    storage.values[0][:-BLOCK_SIZE].normal_()
+    query, key, value = (
+        torch.randn(heads, len(step.token_ids), dim, dtype=shape.dtype)
+        for heads, dim in (
+            (shape.kv_heads * shape.group, shape.key_dim),
+            (shape.kv_heads, shape.key_dim),
+            (shape.kv_heads, shape.value_dim),
+        )
+    )
+    attention = CpuAttention(storage)
+    attention.begin(step)
+    found = attention.attend(0, query, key, value, options)
+    tolerance = TOLERANCES[shape.dtype]
+    expected = naive(query, storage, step, options)
+    torch.testing.assert_close(found.float(), expected, atol=tolerance, rtol=tolerance)
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("spread_work", [0, 1 << 60], ids=["spread", "alone"])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
@@ -97,32 +133,8 @@ def test_short_and_long_spans_get_plain_attention(
 ) -> None:
     monkeypatch.setattr("app.model.cpu.attention._SPREAD_WORK", spread_work)
     torch.manual_seed(0)
-    dice = random.Random(0)
-    pool = list(range(60))
-    dice.shuffle(pool)
-    spans = [
-        Span([0] * length, start, [[pool.pop() for _ in range(-(-(start + length) // BLOCK_SIZE))]])
-        for length, start in BATCH
-    ]
-    step = lay_out(spans, BLOCK_SIZE)
     shape = LayerShape(kv_heads, 8, 6, 4 // kv_heads, dtype)
-    storage = allocate({0: shape}, num_blocks=60, block_size=BLOCK_SIZE, device=torch.device("cpu"))
-    storage.keys[0][:-BLOCK_SIZE].normal_()
-    storage.values[0][:-BLOCK_SIZE].normal_()
-    tokens = len(step.token_ids)
-    query = torch.randn(4, tokens, 8, dtype=dtype)
-    attention = CpuAttention(storage)
-    attention.begin(step)
-    found = attention.attend(
-        0,
-        query,
-        torch.randn(kv_heads, tokens, 8, dtype=dtype),
-        torch.randn(kv_heads, tokens, 6, dtype=dtype),
-        OPTIONS[name],
-    )
-    expected = naive(query, storage, step, OPTIONS[name])
-    tolerance = TOLERANCES[dtype]
-    torch.testing.assert_close(found.float(), expected, atol=tolerance, rtol=tolerance)
+    assert_naive_attention(scattered(BATCH, random.Random(0)), shape, OPTIONS[name])
 
 
 WIDTHS = [(8, 6), (64, 64), (96, 32)]

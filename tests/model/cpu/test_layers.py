@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
+from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.core.step import Span
@@ -26,11 +26,11 @@ from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
 from tests.model.tiny import (
-    VOCAB,
     eager_logits,
     mean_error,
     random_texts,
     run_in_random_batches,
+    save_kind,
     varied_model,
 )
 from tests.steps import planned
@@ -38,7 +38,6 @@ from tests.steps import planned
 FITS = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Linux")
 
 SIZES = {
-    "vocab_size": VOCAB,
     "hidden_size": 72,
     "intermediate_size": 136,
     "num_hidden_layers": 3,
@@ -47,9 +46,6 @@ SIZES = {
     "head_dim": 16,
     "max_position_embeddings": 256,
     "initializer_range": 0.1,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
 }
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -77,8 +73,30 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def saved(folder: Path, kind: str) -> str:
     name, extra = (KINDS | OTHERS)[kind]
-    getattr(transformers, name)(**{**SIZES, **extra}).save_pretrained(folder)
-    return str(folder)
+    return save_kind(folder, name, **(SIZES | extra))
+
+
+def fused_forward(model: PreTrainedModel, *, layers: bool = True) -> tuple[RaggedForward, int, int]:
+    """The forward pass of a model that is fused here, over 100 blocks.
+
+    The numbers are those of its cache groups and of the linear layers that became panels.
+    """
+    route = AttentionRoute()
+    shapes = probe_layers(model, route)
+    assert can_fuse(model)
+    packed = fuse(model, route, layers=layers)
+    model.set_attn_implementation(route.name)
+    storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
+    return RaggedForward(model, route, CpuAttention(storage)), len(storage.groups), packed
+
+
+def in_random_batches(
+    forward: RaggedForward, groups: int, texts: Sequence[Sequence[int]], dice: random.Random
+) -> list[torch.Tensor]:
+    """Logits of the texts, in random chunks that are long, too."""
+    return run_in_random_batches(
+        forward, groups, texts, dice, blocks=100, lengths=(1, 1, 2, 5, 20, 40)
+    )
 
 
 @pytest.fixture
@@ -102,19 +120,14 @@ def test_random_batches_differ_from_float32_no_more_than_transformers_does(
     exact = eager_logits(varied_model(folder, torch.float32), texts)
     plain = eager_logits(varied_model(folder), texts)
 
-    route, model = AttentionRoute(), varied_model(folder)
-    shapes = probe_layers(model, route)
-    assert can_fuse(model)
-    assert fuse(model, route) == 3 * 7 + 1
+    model = varied_model(folder)
+    forward, groups, packed = fused_forward(model)
+    assert packed == 3 * 7 + 1
     assert sum(isinstance(m, FusedLayer) for m in model.modules()) == 3
     assert not any(type(m) is torch.nn.Linear for m in model.modules())
     tied = model.config.tie_word_embeddings
     assert isinstance(model.get_input_embeddings(), PanelEmbedding) == tied
-    storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
-    forward = RaggedForward(model, route, CpuAttention(storage))
-    found = run_in_random_batches(
-        forward, len(storage.groups), texts, dice, blocks=100, lengths=(1, 1, 2, 5, 20, 40)
-    )
+    found = in_random_batches(forward, groups, texts, dice)
     assert mean_error(found, exact) < 1.3 * mean_error(plain, exact) < 0.1
 
 

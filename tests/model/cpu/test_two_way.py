@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,11 @@ import torch
 from app.core.images import PreparedImage, PromptImage, TwoWay
 from app.core.step import Span, SpanImages
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.layers import FusedLayer, fuse
-from app.model.forward import RaggedForward
+from app.model.cpu.layers import FusedLayer
 from app.model.inputs import lay_out
 from app.model.kv_storage import LayerShape, allocate
-from app.model.layers.attention import AttentionRoute, probe_layers
-from tests.model.cpu.test_attention import BLOCK_SIZE, OPTIONS, TOLERANCES, naive
-from tests.model.cpu.test_layers import FITS, saved
+from tests.model.cpu.test_attention import OPTIONS, TOLERANCES, assert_naive_attention, scattered
+from tests.model.cpu.test_layers import FITS, fused_forward, saved
 from tests.model.tiny import VOCAB, mean_error, varied_model
 from tests.model.trees import random_tree
 from tests.steps import planned
@@ -47,29 +46,13 @@ def test_tokens_of_an_image_get_plain_attention_over_all_of_it(
 ) -> None:
     torch.manual_seed(0)
     dice, options = random.Random(0), OPTIONS[name]
-    pool = list(range(80))
-    dice.shuffle(pool)
     spans = []
-    for length, start, places in SPANS:
-        table = [pool.pop() for _ in range(-(-(start + length) // BLOCK_SIZE))]
-        tree = random_tree(dice, length) if trees and not places else ()
+    for plain, (_, _, places) in zip(scattered([s[:2] for s in SPANS], dice), SPANS, strict=True):
+        tree = random_tree(dice, len(plain.tokens)) if trees and not places else ()
         vision_input = SpanImages([image_at(places, two_way)]) if places else None
-        spans.append(Span([0] * length, start, [table], vision_input=vision_input, tree=tree))
-    step = lay_out(spans, BLOCK_SIZE)
+        spans.append(replace(plain, vision_input=vision_input, tree=tree))
     shape = LayerShape(kv_heads, 8, 6, 4 // kv_heads, dtype, window=options.window)
-    storage = allocate({0: shape}, num_blocks=80, block_size=BLOCK_SIZE, device=torch.device("cpu"))
-    storage.keys[0][:-BLOCK_SIZE].normal_()
-    storage.values[0][:-BLOCK_SIZE].normal_()
-    tokens = len(step.token_ids)
-    query = torch.randn(4, tokens, 8, dtype=dtype)
-    attention = CpuAttention(storage)
-    attention.begin(step)
-    key = torch.randn(kv_heads, tokens, 8, dtype=dtype)
-    value = torch.randn(kv_heads, tokens, 6, dtype=dtype)
-    found = attention.attend(0, query, key, value, options)
-    expected = naive(query, storage, step, options)
-    tolerance = TOLERANCES[dtype]
-    torch.testing.assert_close(found.float(), expected, atol=tolerance, rtol=tolerance)
+    assert_naive_attention(spans, shape, options)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,13 +99,10 @@ def test_fused_layers_see_what_others_see_of_an_image(
     image = image_at([(3, 5), (20, 70)], two_way)
 
     def logits(*, layers: bool, vision_input: SpanImages | None) -> torch.Tensor:
-        route, model = AttentionRoute(), varied_model(folder)
-        shapes = probe_layers(model, route)
-        fuse(model, route, layers=layers)
+        model = varied_model(folder)
+        forward, groups, _ = fused_forward(model, layers=layers)
         assert any(isinstance(each, FusedLayer) for each in model.modules()) == layers
-        storage = allocate(shapes, num_blocks=30, block_size=4, device=model.device)
-        forward = RaggedForward(model, route, CpuAttention(storage))
-        tables, found = [range(30)] * len(storage.groups), []
+        tables, found = [range(30)] * groups, []
         for start, end in ((0, 10), (10, 100)):
             span = Span(text[start:end], start, tables, vision_input=vision_input)
             rows = [(0, row) for row in range(end - start)]

@@ -12,23 +12,17 @@ import torch
 from torch import Tensor
 
 from app.core.step import StepInterrupted
-from app.model.cpu.attention import CpuAttention
-from app.model.cpu.layers import WholePass, fuse
+from app.model.cpu.layers import WholePass
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
-from app.model.kv_storage import allocate
-from app.model.layers.attention import AttentionRoute, probe_layers
-from tests.model.cpu.test_layers import FITS, saved
+from tests.model.cpu.test_layers import FITS, fused_forward, in_random_batches, saved
 from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
 
 
 def fused_model(folder: Path, kind: str) -> tuple[Any, RaggedForward, int]:
-    route, model = AttentionRoute(), varied_model(saved(folder, kind))
-    shapes = probe_layers(model, route)
-    fuse(model, route)
-    model.set_attn_implementation(route.name)
-    storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
-    return model, RaggedForward(model, route, CpuAttention(storage)), len(storage.groups)
+    model = varied_model(saved(folder, kind))
+    forward, groups, _ = fused_forward(model)
+    return model, forward, groups
 
 
 @FITS
@@ -48,11 +42,7 @@ def test_logits_are_those_of_transformers_code_around_the_same_layers(
         if not own:
             model.forward = type(model).forward.__get__(model)
         dice = random.Random(kind)
-        found.append(
-            run_in_random_batches(
-                forward, groups, texts, dice, blocks=100, lengths=(1, 1, 2, 5, 20, 40)
-            )
-        )
+        found.append(in_random_batches(forward, groups, texts, dice))
     assert mean_error(*found) < 0.004  # the last norm rounds to bfloat16 at other points
 
 

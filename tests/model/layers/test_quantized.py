@@ -19,13 +19,9 @@ from transformers import PreTrainedModel
 from app.core.errors import UnsupportedModel
 from app.model.composition import load_runner
 from app.model.config import ModelConfig, QuantizeName
-from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import panels, quantized_panels
 from app.model.cpu.kernels.quantized_panels import INT4, INT8_HALVES, dequantize, quantize
-from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
-from app.model.forward import RaggedForward
-from app.model.kv_storage import allocate
-from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.cpu.layers import FusedLayer, PanelLinear
 from app.model.layers.quantized import (
     QuantizedLinear,
     quantize_linears,
@@ -33,20 +29,19 @@ from app.model.layers.quantized import (
     require_loops,
 )
 from app.model.runner import TorchRunner
+from tests.model.cpu.test_layers import fused_forward, in_random_batches
 from tests.model.cpu.test_quantized_panels import random_weight
 from tests.model.tiny import (
-    VOCAB,
     eager_logits,
     mean_error,
     random_texts,
-    run_in_random_batches,
+    save_kind,
     varied_model,
 )
 
 RUNS = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Linux")
 
 SIZES = {
-    "vocab_size": VOCAB,
     "hidden_size": 96,
     "intermediate_size": 160,
     "num_hidden_layers": 2,
@@ -55,9 +50,6 @@ SIZES = {
     "head_dim": 16,
     "max_position_embeddings": 256,
     "initializer_range": 0.1,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
 }
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama with biases": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True}),
@@ -74,8 +66,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def saved(folder: Path, kind: str) -> str:
     name, extra = KINDS[kind]
-    getattr(transformers, name)(**{**SIZES, **extra}).save_pretrained(folder)
-    return str(folder)
+    return save_kind(folder, name, **(SIZES | extra))
 
 
 def loaded(folder: Path, kind: str, quantize: QuantizeName, **changes: Any) -> TorchRunner:
@@ -87,17 +78,9 @@ def loaded(folder: Path, kind: str, quantize: QuantizeName, **changes: Any) -> T
 
 def in_pieces(model: PreTrainedModel, texts: list[list[int]], dice: random.Random) -> list[Tensor]:
     """Logits of the texts by the model's panels, in random batches."""
-    route = AttentionRoute()
-    shapes = probe_layers(model, route)
-    assert can_fuse(model)
-    fuse(model, route)
+    forward, groups, _ = fused_forward(model)
     assert not any(isinstance(module, QuantizedLinear) for module in model.modules())
-    storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
-    forward = RaggedForward(model, route, CpuAttention(storage))
-    model.set_attn_implementation(route.name)
-    return run_in_random_batches(
-        forward, len(storage.groups), texts, dice, blocks=100, lengths=(1, 1, 2, 5, 20, 40)
-    )
+    return in_random_batches(forward, groups, texts, dice)
 
 
 @RUNS
@@ -122,8 +105,7 @@ def test_random_batches_differ_from_the_same_weights_as_floats_by_rounding_alone
 
 def rounded_once(folder: Path, **changes: int) -> set[str]:
     """Names of the linear layers of a Llama whose inputs are rounded to 8 bits."""
-    transformers.LlamaConfig(**{**SIZES, **changes}).save_pretrained(folder)  # type: ignore[arg-type]
-    model = varied_model(str(folder))
+    model = varied_model(save_kind(folder, "LlamaConfig", **(SIZES | changes)))
     quantize_linears(model, "int4")
     refine_inputs(model)
     layers = {n: m for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}

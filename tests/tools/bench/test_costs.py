@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
-from itertools import count
 from statistics import median
 
 import jsonschema
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from app.constraint import Compiler
 from app.core.specs import JsonSchema
@@ -20,7 +17,6 @@ from app.demo import MODEL_PATH
 from tools.bench.costs.__main__ import main
 from tools.bench.costs.batch import MODES, Extent, Mode, Sheets, window
 from tools.bench.costs.context import lengths_within, prompts
-from tools.bench.costs.mask_table import batches
 from tools.bench.costs.sampler import few, nearly_all
 from tools.bench.costs.schema_size import ROOM, Sample, long_enum, mask_times, wide
 from tools.bench.costs.stepping import Step, Stepper, Words, model_config
@@ -115,19 +111,6 @@ def test_sequences_of_a_step_have_blocks_of_their_own(answers: int) -> None:
     assert all(16 * len(span.block_tables[0]) > CONTEXT for span in plan)
     blocks = [block for span in plan for block in span.block_tables[0]]
     assert len(set(blocks)) == len(blocks)
-
-
-def test_streams_of_masks_take_turns_and_lose_none() -> None:
-    rng = random.Random(0)
-    numbers = count()
-    given = [[next(numbers) for _ in range(rng.randrange(6))] for _ in range(20)]
-
-    def stream(some: list[int]) -> Iterator[NDArray[np.uint32]]:
-        return iter([np.full(1, number, np.uint32) for number in some])
-
-    steps = [[int(mask[0]) for mask in step] for step in batches(list(map(stream, given)), 4)]
-    assert all(0 < len(step) <= 4 for step in steps)
-    assert sorted(number for step in steps for number in step) == list(range(next(numbers)))
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)

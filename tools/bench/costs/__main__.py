@@ -11,7 +11,6 @@
     weights  step time and bytes read with weights of 16, 8 and 4 bits; random models
     hybrid   step time of Qwen 3.5's shape, most layers recurrent, and of Qwen 3's; random models
     accuracy effect of weights of 8 and 4 bits on the predictions of the demo or another model
-    masks    bytes that the mask table on a GPU saves, counted on the CPU
     calls    longest single calls on hostile constraints
     longest  the twelve longest calls on those, MaskBench, the official suite and the probes
 
@@ -39,14 +38,13 @@ from tools.bench.costs.accuracy import accuracy_table
 from tools.bench.costs.asking import Client
 from tools.bench.costs.calls import calls_table, longest_table
 from tools.bench.costs.hybrid import hybrid_table
-from tools.bench.costs.mask_table import mask_table
 from tools.bench.costs.sampler import sampler_table
 from tools.bench.costs.stepping import Stepper, Words, has_weights, model_config
 from tools.bench.costs.weights import SHAPES, weights_table
 from tools.bench.model_folder import write_llama_160m
 
 DEFAULT_TABLES = ("batch", "schema", "context")
-INDEPENDENT = frozenset({"sampler", "masks", "calls", "longest", "weights", "accuracy", "hybrid"})
+INDEPENDENT = frozenset({"sampler", "calls", "longest", "weights", "accuracy", "hybrid"})
 """Tables that load all that they need themselves."""
 TABLES = (*DEFAULT_TABLES, *sorted(INDEPENDENT))
 
@@ -56,8 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wanted: frozenset[str] = frozenset(options.table or DEFAULT_TABLES)
     if "sampler" in wanted:
         show("Sampler", sampler_table(3 if options.quick else 40, options.threads))
-    if "masks" in wanted:
-        show("Masks on a GPU", mask_table(options.vocabulary, 4 if options.quick else 160))
     if "calls" in wanted:
         tokens, answers = (3, 1) if options.quick else (60, 6)
         show("Longest calls", calls_table(options.vocabulary, tokens, answers))
@@ -170,7 +166,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("table", nargs="*", metavar="TABLE", help="tables (default: batch schema context)")
     add("--model-folder", type=Path, help="folder of the model to measure and serve")
     add("--tokenizer", type=Path, default=datasets.GPT2, help="tokenizer of the random models")
-    add("--vocabulary", type=Path, default=datasets.QWEN2_5, help="tokenizer for masks and calls")
+    add("--vocabulary", type=Path, default=datasets.QWEN2_5, help="tokenizer for calls and longest")
     add("--batch", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64, 128])
     add("--properties", type=int, nargs="+", default=[1, 10, 100, 1_000, 5_000])
     add("--context", type=int, nargs="+", default=[128, 512, 1_024, 1_900])

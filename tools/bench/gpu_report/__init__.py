@@ -4,8 +4,8 @@
 
     python3 -m loadtest.gpu_report --out report.json
 
-It needs the repository, torch, Triton, transformers, numpy and Pillow; nothing of the repository
-has to be installed, nothing is fetched. Each part is a process with its own time limit
+It needs the repository, torch, Triton, transformers, numba, numpy and Pillow; nothing of the
+repository has to be installed, nothing is fetched. Each part is a process with its own time limit
 (``parts``), so that a crash, a hang or a lack of memory in one does not affect the others
 (``supervisor``). Each finding is written at once (``record``): the file is complete JSON at any
 time. The tables are printed as they come, and all of them once more at the end, below a line with

@@ -8,9 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
-from tools.bench.gpu_report import without_numba
 from tools.bench.gpu_report.options import Options
-from tools.bench.gpu_report.parts import PARTS
 from tools.bench.gpu_report.record import Record
 
 
@@ -29,8 +27,6 @@ def main(part: str, findings: str, seconds: str, options: str) -> None:
     limit = float(seconds)
     faulthandler.dump_traceback_later(limit, exit=False)  # the log then has the stack of a hang
     record = Record(Path(findings), limit)
-    if any(each.name == part for each in PARTS):
-        without_numba.stand_in()
     logging.basicConfig(level=logging.INFO)
     logging.getLogger("app").addHandler(_Warnings(record))
     module = importlib.import_module(f"tools.bench.gpu_report.parts.{part}")

@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench.gpu_report import without_numba
-
-without_numba.stand_in()
-
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,9 @@ import torch
 
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
-from app.core.step import Draw, SampledToken, TokenLogprob
+from app.core.step import Draw, SampledToken
+from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.sampling import DeviceSampler
-from tests.model import naive_sampling
-from tools.bench.gpu_report import without_numba
 from tools.bench.gpu_report.device import device_of
 from tools.bench.gpu_report.options import Options
 from tools.bench.gpu_report.record import Record
@@ -37,8 +35,6 @@ KINDS = {
 }  # fmt: skip
 _TOLERANCE = 2e-3
 """Tolerance of log probabilities: bfloat16 logits are the same, sums are not."""
-
-Sample = Callable[[torch.Tensor, Sequence[Draw]], Sequence[SampledToken]]
 
 
 def run(record: Record, options: Options) -> None:
@@ -76,9 +72,8 @@ def _mask(chance: Any, size: int, masked: str) -> Mask | None:
 def _compare(
     record: Record, ours: DeviceSampler, device: torch.device, size: int, tiny: bool
 ) -> None:
-    oracle, name = _oracle(size, tiny)
-    record.value("compared with", name)
-    rows = 2 if tiny else 32 if name == "the CPU's sampler" else 3
+    oracle = CpuSampler(size)
+    rows = 2 if tiny else 32
     for kind, params in KINDS.items():
         same: dict[str, Any] = {}
         for masked in ("wide",) if tiny else ("none", "wide", "narrow"):
@@ -89,7 +84,7 @@ def _compare(
             # As peaked as a trained model's logits, and rounded like them.
             logits = (torch.randn(rows, size) * 3).to(torch.bfloat16)
             try:
-                expected = oracle(logits, asked)
+                expected = oracle.sample(logits, asked).wait().tokens
                 found = ours.sample(logits.to(device), asked).wait().tokens
             except Exception as error:
                 record.failed(f"{kind}, mask {masked}", error)
@@ -107,30 +102,3 @@ def _agree(found: SampledToken, expected: SampledToken) -> bool:
         return False
     ours, theirs = ([top.logprob for top in token.top] for token in (found, expected))
     return len(ours) == len(theirs) and bool(np.allclose(ours, theirs, atol=_TOLERANCE))
-
-
-def _oracle(size: int, tiny: bool) -> tuple[Sample, str]:
-    if without_numba.is_missing():
-        return _reference_tokens, "the rules written plainly"
-    from app.model.cpu.sampling import CpuSampler
-
-    sampler = CpuSampler(size)
-    return lambda logits, asked: sampler.sample(logits, asked).wait().tokens, "the CPU's sampler"
-
-
-def _reference_tokens(logits: torch.Tensor, asked: Sequence[Draw]) -> Sequence[SampledToken]:
-    """Tokens by ``naive_sampling``; it takes about a second for a row of 128,256."""
-    found = []
-    for values, draw in zip(logits.float().numpy(), asked, strict=True):
-        ids = naive_sampling.unpack(draw.mask, len(values))
-        token = naive_sampling.winner(naive_sampling.distribution(values, draw, ids), draw.key)
-        most = draw.params.logprobs
-        if most is None:
-            found.append(SampledToken(token))
-            continue
-        logprobs = naive_sampling.logprobs(values, draw, ids)
-        best = sorted(logprobs.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
-        found.append(
-            SampledToken(token, logprobs[token], tuple(TokenLogprob(*pair) for pair in best))
-        )
-    return found
