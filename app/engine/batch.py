@@ -124,7 +124,7 @@ class Portion(Span):
         """The first draws, one for each of ``masks``; ``spelling``: the bytes of every token id."""
         sequence, draft = self.sequence, self.draft.tokens
         params = sequence.request.options.sampling
-        if not draft and not sequence.has_penalties:
+        if not masks or not (draft or sequence.has_penalties):
             return [Draw(params, sequence.draw_key, mask) for mask in masks]
         spelled = [spelling[token] for token in draft]
         draws = self.draws[: len(masks)]
