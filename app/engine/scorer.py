@@ -65,14 +65,16 @@ class Scorer:
     def find_next(self, sequence: Sequence) -> None:
         """Find the next choice to score, before the sequence continues.
 
-        If there is one, an answer that would end is kept open for it.
+        If there is one, an answer that would end is kept open for it. Forced text after a stop
+        token is not written, so choices there are not scored.
         """
         cursor = sequence.cursor
         if cursor is None or sequence.scoring is not None or sequence.stopped_by:
             return
+        ends = sequence.finish_reason is not None or sequence.pending_finish is not None
         while sequence.scoring is None:
             found = cursor.next()
-            if found is None:
+            if found is None or (ends and found.start > cursor.length):
                 return
             sequence.scoring = self._scoring(sequence, cursor, found)
         if sequence.finish_reason is not None:

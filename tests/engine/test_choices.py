@@ -257,6 +257,21 @@ def test_a_value_that_does_not_fit_the_budget_is_not_chosen() -> None:
         assert json.loads(text) == {"a": "n"}
 
 
+def test_another_item_is_only_drawn_if_one_that_differs_fits_the_budget() -> None:
+    texts = [{"enum": ["", "ll"]}, {"type": "string", "pattern": "^z", "maxLength": 3}]
+    allowed = compiled({"type": "array", "items": {"anyOf": texts}, "uniqueItems": True})
+    for seed in range(12):
+        text, _ = run(make_engine(), [asked(allowed, EXACT, seed=seed, max_tokens=7)])[f"r{seed}"]
+        assert len({*json.loads(text)}) == len(json.loads(text))
+
+
+@pytest.mark.parametrize("options", [REPORT, EXACT])
+def test_a_choice_behind_a_stop_token_in_forced_text_is_not_scored(options: ChoiceOptions) -> None:
+    stops = (VOCABULARY.ids[b'": "'],)
+    one = asked(compiled(an_object(me={"enum": ["ab", "or"]})), options, stop_token_ids=stops)
+    assert run(make_engine(), [one])["r0"] == (b'{"me', [])
+
+
 @pytest.mark.parametrize("leap", [True, False])
 def test_exact_answers_do_not_depend_on_their_company(leap: bool) -> None:
     allowed = [compiled(PERSON), compiled(STATUS), compiled({"enum": [1, 12, 121]})]
