@@ -372,7 +372,6 @@ def _image_intake(
         limits=settings.image_limits(),
         errors=IMAGE_ERRORS,
         warm_up=ImageJob(_WHITE, "low", max_tokens),
-        kill_on_cancel=False,
         spawned=spawned,
         read=pickle.loads,  # arrays unpickle fast: no pauses, nothing to freeze
     )

@@ -107,8 +107,7 @@ class SchemaRegistry:
         async with ticket.deadline().holds("the schema had not been compiled"):
             await self._constraints.get(spec, ticket.tenant, ticket.tier, size=ticket.size)
             await self._explaining.acquire()
-            # Shielded: a cancelled job costs a worker that all share, and its restart costs more
-            # than the job. There is no more than one, so that nobody gains by leaving.
+            # Shielded: there is no more than one job, so that nobody gains by leaving.
             work = self._explained(key, spec, name, ticket.tenant)
             return await asyncio.shield(self.tasks.start(work, self._explaining.release))
 
