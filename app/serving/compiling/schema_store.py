@@ -45,7 +45,9 @@ class SchemaStore:
             async with asyncio.timeout(LONGEST_WAIT):
                 return await self._store.run(self._store.state.find_kept, kept_id)
         except (TimeoutError, LeapjsonError) as error:
-            logger.warning("looking up %s in the store failed: %s", kept_id, str(error) or "no answer")
+            logger.warning(
+                "looking up %s in the store failed: %s", kept_id, str(error) or "no answer"
+            )
             return None
 
     def keep(self, kind: str, tenant: str, kept_id: str, body: bytes) -> asyncio.Task[None]:
