@@ -177,6 +177,8 @@ class Batch:
     """Sequences that ended because the masks of their draws failed."""
     scheduled: list[Sequence] = field(default_factory=list)
     """Sequences that run for the first time, or ended when their turn came."""
+    resumed: bool = False
+    """Whether a preempted sequence runs again, perhaps without computing anything in this step."""
     displaced: int | None = None
     """Highest class of the sequences that were preempted to run others."""
     urgent: bool = False

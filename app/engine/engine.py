@@ -215,7 +215,7 @@ class Engine:
         self._scheduler.schedule(batch)
         spans = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
-        at_work = spans or scheduled or landing or len(self._unopened)
+        at_work = spans or scheduled or batch.resumed or landing or len(self._unopened)
         assert at_work or not self._sequences, "work, but no progress"
         for sequence in batch.scheduled:  # some have ended with their opening
             if sequence.finish_reason is not None:

@@ -302,6 +302,24 @@ def _texts(answers: dict[str, tuple[bytes, list[ScoredChoice]]]) -> dict[str, by
     return {name: answers[name][0] for name in sorted(answers)}
 
 
+def test_a_choice_is_scored_after_its_sequence_was_preempted() -> None:
+    """It may need more blocks than its known tokens: then it is computed one step later."""
+    one = asked(compiled(PERSON), BOTH)
+    expected = run(make_engine(block_size=1), [one])["r0"]
+    for period in range(3, 8):
+        engine, text, choices = make_engine(block_size=1), b"", list[ScoredChoice]()
+        engine.add(one)
+        for number in range(500):
+            scheduler = engine._scheduler
+            if number % period == 0 and scheduler.running and engine._flight is None:
+                scheduler._put_back(scheduler.running[-1])
+            for chunk in harness.step(engine) if engine.has_work else ():
+                text += chunk.data
+                choices += chunk.choices
+            check_engine(engine)
+        assert (text, choices) == expected
+
+
 def test_a_constraint_may_ask_for_an_exact_choice_by_itself() -> None:
     marked = compiled({**STATUS["properties"]["status"], "x-choice": "exact"})
     model = _Liking({b'"Half-blood"': 0.7, b'"Goblin"': 0.2, b'"Pure-blood"': 0.1})
