@@ -168,6 +168,7 @@ class Engine:
         if request.options.origins:
             sequence.sources = TokenSources(self._decoder.spelling)
         if request.options.prompt_logprobs is not None:
+            assert request.constraint is None, "an answer may begin before its prompt is scored"
             sequence.prompt_scores = PromptScores(
                 request.prompt,
                 self._decoder.spelling,
