@@ -289,7 +289,6 @@ def test_exact_answers_do_not_depend_on_their_company(leap: bool) -> None:
             max_running=running,
             max_prefill_tokens=rng.choice([1, 8, 64]),
             max_draft_tokens=rng.choice([0, 4]),
-            draft_held_back=rng.random() < 0.5,
             share_prefixes=rng.random() < 0.5,
         )
         states = rng.choice([None, StateSlots(40, 8), StateSlots(6, 8)])

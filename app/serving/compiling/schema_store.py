@@ -37,7 +37,6 @@ class SchemaStore:
         self._owners = owners
         self._max_bytes = max_bytes
         self.tasks = Tasks()
-        """The rows that are being added."""
 
     async def find(self, kept_id: str) -> bytes | None:
         """The body of a row; None where there is none, or no answer in time. Counts as a use."""
