@@ -549,12 +549,12 @@ class ScriptedRunner:
     def _logits(self, span: Span, at: int, scanned: tuple[int, ...]) -> tuple[list[int], Logits]:
         """The tokens up to a row, read from the cache, and the logits after them."""
         assert 0 <= at < len(span.tokens)
-        position = span.start + at
+        position = reader = span.start + at
         assert len(span.block_tables) == len(self._groups)
         if span.tree:
-            position = span.start - 1
+            position, reader = span.start - 1, span.start
         read = [
-            self._read(i, span.block_tables[i], self._first_read(group, position), position + 1)
+            self._read(i, span.block_tables[i], self._first_read(group, reader), position + 1)
             for i, group in enumerate(self._groups)
         ]
         if scanned:

@@ -70,7 +70,7 @@ def _check_answer(answer: Answer) -> None:
 def _check_kept_states(keeper: StateKeeper, running: Sequence[Answer]) -> None:
     check_states(keeper._pool, [sequence.states for sequence in running])
     for sequence in running:
-        positions = [state.position for state in sequence.states]
+        positions = [state.position for state in sequence.states.states]
         assert positions == sorted(set(positions))
         assert sequence.states.end == sequence.launched, "the next span could not go on"
         if sequence.state is not None and sequence.computed >= sequence.answer_start:
@@ -167,7 +167,7 @@ def check_prefixes(index: PrefixIndex, held: Iterable[Prefix]) -> None:
 def check_states(pool: StatePool, sequences: Iterable[KeptStates]) -> None:
     """``sequences``: what all running ones keep."""
     check_pool(pool._slots)
-    held = Counter(state.slot for kept in sequences for state in kept)
+    held = Counter(state.slot for kept in sequences for state in kept.states)
     assert EMPTY not in held, "the empty state is no one's"
     held[EMPTY] = 1
     found = {slot: pool._slots.references(slot) for slot in range(pool.count)}

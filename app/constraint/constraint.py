@@ -346,6 +346,8 @@ class PlaceState(AutomatonState):
         self._places, self._plans = constraint.places, constraint.plans
         self._watchful = False
         """Whether a draw repeated something: masks then exclude repetitions beforehand."""
+        self._drawn = False
+        """Whether a choice was drawn: it may need an item, and the shortest one may repeat."""
         self._stand(place, None)
 
     def _stand(self, place: PlaceInText, plan: Plan | None) -> None:
@@ -437,7 +439,7 @@ class PlaceState(AutomatonState):
         return plan.text[plan.position :]
 
     def shortest_tokens(self, limit: int | None = None) -> int:
-        if self._plans.is_plain(self._place):
+        if self._plans.is_plain(self._place) and not self._drawn:
             return super().shortest_tokens(limit)
         self._renew()
         if self._plan is None:
@@ -469,7 +471,7 @@ class PlaceState(AutomatonState):
 
         ``data`` leads to ``place`` from the current place. Raises ``_NotWithin``.
         """
-        if self._plans.is_plain(place):
+        if self._plans.is_plain(place) and not self._drawn:
             if self._distances.fits(place.state, budget):
                 return None
         elif self._plans.bound(place) <= budget:
@@ -505,7 +507,7 @@ class PlaceState(AutomatonState):
             self._allow(work)
         bounded = self._bounded or work is not None
         other = PlaceState(self._constraint, self._place, bounded=bounded)
-        for name in ("_plan", "_barred", "_looked", "_tried", "_watchful"):
+        for name in ("_plan", "_barred", "_looked", "_tried", "_watchful", "_drawn"):
             setattr(other, name, getattr(self, name))
         return other
 
@@ -518,7 +520,9 @@ class PlaceState(AutomatonState):
         self._renew()
         whole = before + way.text if way.ends_answer else None
         place = self._places.only(self._place, [before + text for text in way.texts], whole)
-        return PlaceState(self._constraint, place, bounded=self._bounded)
+        other = PlaceState(self._constraint, place, bounded=self._bounded)
+        other._drawn = True
+        return other
 
 
 class _NotWithin(Exception):

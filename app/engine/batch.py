@@ -124,7 +124,7 @@ class Portion(Span):
         """The first draws, one for each of ``masks``; ``spelling``: the bytes of every token id."""
         sequence, draft = self.sequence, self.draft.tokens
         params = sequence.request.options.sampling
-        if not draft and not sequence.has_penalties:
+        if not masks or not (draft or sequence.has_penalties):
             return [Draw(params, sequence.draw_key, mask) for mask in masks]
         spelled = [spelling[token] for token in draft]
         draws = self.draws[: len(masks)]
@@ -177,6 +177,8 @@ class Batch:
     """Sequences that ended because the masks of their draws failed."""
     scheduled: list[Sequence] = field(default_factory=list)
     """Sequences that run for the first time, or ended when their turn came."""
+    resumed: bool = False
+    """Whether a preempted sequence runs again, perhaps without computing anything in this step."""
     displaced: int | None = None
     """Highest class of the sequences that were preempted to run others."""
     urgent: bool = False

@@ -28,8 +28,6 @@ class EngineConfig:
     in one step, with the device idle in between."""
     leap: bool = True
     """Append forced text instead of decoding it, where the request allows it."""
-    draft_held_back: bool = True
-    """Draft the last tokens of a leap, which may merge with the next character."""
     draft_branches: bool = True
     """Draft from earlier answers of the constraint, and from the prompt."""
     share_prefixes: bool = True

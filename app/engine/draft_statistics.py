@@ -1,10 +1,11 @@
-"""Statistics of earlier answers of one constraint, for drafts, and a cache of its leaps."""
+"""Statistics of one constraint's earlier answers, for drafts, and caches of its leaps and trees."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
 from app.core.lru import Lru
+from app.engine.choices.ways import WayTree
 from app.engine.leap import WINDOW_TOKENS, Change
 
 MOST_CONTEXTS = 4096
@@ -25,9 +26,12 @@ _CHANGES_BYTES = 800_000
 _TOKEN_BYTES = 200
 """Estimated memory of a token in a change."""
 
+_MOST_NODES = 1 << 13
+"""Maximum nodes of all cached trees."""
+
 
 class DraftStatistics:
-    """Statistics of one constraint in one scope. Takes up to 3 MB."""
+    """Statistics of one constraint in one scope. Takes up to 7 MB, most of it for trees."""
 
     def __init__(self) -> None:
         self.copies = Rate(0.75)
@@ -36,6 +40,10 @@ class DraftStatistics:
             _CHANGES_BYTES, lambda change: _TOKEN_BYTES * (WINDOW_TOKENS + len(change.tokens))
         )
         """Changes by leaps, keyed by state and end of the answer, on which alone they depend."""
+        self.trees = Lru[Hashable, tuple[WayTree | None]](
+            _MOST_NODES, lambda kept: len(kept[0].nodes) if kept[0] else 1
+        )
+        """Trees of choices; None stands for one that cannot be scored."""
         self.multi_token_places: dict[Hashable, None] = {}
         """States whose last draw did not add exactly one token: a leap, a draft or the end
         followed."""

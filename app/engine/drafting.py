@@ -84,9 +84,8 @@ class Drafter:
 
         ``running`` sequences share the next step. Costs a tokenization or two for each guess.
         """
-        config, state = self._config, sequence.state
+        config, state, draft = self._config, sequence.state, sequence.draft
         most = min(config.max_draft_tokens, sequence.budget.limit - sequence.length - 1)
-        draft = sequence.draft if config.draft_held_back else NO_DRAFT
         if most <= 0 or not self.wanted(sequence.request):
             return draft.cut(most)
         if sequence.statistics is None or state is None:

@@ -35,11 +35,6 @@ _MOST_UNOPENED = 64
 _MOST_INTERRUPTED = 16
 """Maximum consecutive interruptions; then a step of flex and batch answers completes."""
 
-_TOOK_LONG = (
-    "request %s: a token mask took too much work; continuing with the first token of its "
-    "shortest completion"
-)
-
 
 class Engine:
     """Runs many answers at once over one runner. Everything on one thread.
@@ -145,8 +140,8 @@ class Engine:
         Raises PromptTooLong where prompt and ``max_tokens`` can never fit, BudgetTooSmall where
         no valid answer fits in ``max_tokens``, InvalidRequest for an empty prompt, a budget
         below 1, an empty stop string, ``min_tokens`` out of 0 to ``max_tokens``, a stop token
-        out of the vocabulary or a ``request_id`` that is live. A thinking budget reserves
-        at most the tokens that ``max_tokens`` has beyond the shortest answer.
+        out of the vocabulary, an image that fits in no step or a ``request_id`` that is live. A
+        thinking budget reserves at most what ``max_tokens`` has beyond the shortest answer.
         """
         if request.request_id in self._sequences:
             raise InvalidRequest(f"a request with the id {request.request_id!r} is already running")
@@ -168,6 +163,7 @@ class Engine:
         if request.options.origins:
             sequence.sources = TokenSources(self._decoder.spelling)
         if request.options.prompt_logprobs is not None:
+            assert request.constraint is None, "an answer may begin before its prompt is scored"
             sequence.prompt_scores = PromptScores(
                 request.prompt,
                 self._decoder.spelling,
@@ -215,7 +211,7 @@ class Engine:
         self._scheduler.schedule(batch)
         spans = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
-        at_work = spans or scheduled or landing or len(self._unopened)
+        at_work = spans or scheduled or batch.resumed or landing or len(self._unopened)
         assert at_work or not self._sequences, "work, but no progress"
         for sequence in batch.scheduled:  # some have ended with their opening
             if sequence.finish_reason is not None:
@@ -313,7 +309,14 @@ class Engine:
     def _draws(self, batch: Batch) -> list[Draw | None]:
         """One for each row of the step; None stands for a row that is not used."""
         draws: list[Draw | None] = []
-        self._unmasked.begin_step(lambda sequence: not self._opens and _draws_in(batch, sequence))
+        self._unmasked.begin_step(
+            lambda sequence: (
+                not self._opens
+                and (portion := batch.portions.get(sequence)) is not None
+                and bool(portion.draws)
+                and not portion.void
+            )
+        )
         for portion in batch.portions.values():
             if portion.scoring is not None:
                 draws += portion.scoring.draws()
@@ -330,7 +333,11 @@ class Engine:
                 if sequence.state is not None and sequence.state.gave_up:
                     batch.stats.masks_given_up += 1
                     if sequence in self._unmasked:
-                        _log.warning(_TOOK_LONG, sequence.request.request_id)
+                        _log.warning(
+                            "request %s: a token mask took too much work; continuing with the "
+                            "first token of its shortest completion",
+                            sequence.request.request_id,
+                        )
                 draws += portion.draws_from(masks, self._decoder.spelling)
                 portion.num_usable = len(masks)
                 self._unmasked.done(sequence)
@@ -445,18 +452,9 @@ class Engine:
         self._scheduler.remove(sequence)
 
 
-def _draws_in(batch: Batch, sequence: Sequence) -> bool:
-    portion = batch.portions.get(sequence)
-    return portion is not None and bool(portion.draws) and not portion.void
-
-
 def _check(request: EngineRequest, room: int, most_whole: int) -> None:
     """``room``: tokens that prompt and answer may have together; ``most_whole``: those that are
-    computed in one step.
-
-    Raises PromptTooLong where prompt and ``max_tokens`` do not fit, InvalidRequest for an empty
-    prompt, a budget below 1, an empty stop string, or an image that fits in no step.
-    """
+    computed in one step. Raises as ``Engine.add`` does."""
     if not request.prompt:
         raise InvalidRequest("the prompt is empty", role="prompt")
     if request.max_tokens < 1:

@@ -28,15 +28,16 @@ class PromptScores:
         self._spelling = spelling
         self._params = SamplingParams(temperature=0.0, logprobs=alternatives)
         self._everything = full_mask(len(spelling)) if alternatives else None
-        self._tokens = [AnswerToken(prompt[0], spelling[prompt[0]], "leapt")]
+        self.tokens = [AnswerToken(prompt[0], spelling[prompt[0]], "leapt")]
+        """Tokens scored so far with their log-probabilities; that of the first is meaningless."""
 
     @property
     def is_done(self) -> bool:
-        return len(self._tokens) == len(self._prompt)
+        return len(self.tokens) == len(self._prompt)
 
     def wanted(self, start: int, end: int) -> range:
         """Positions from ``start`` to ``end`` whose logits are needed."""
-        return range(max(start, len(self._tokens) - 1), min(end, len(self._prompt) - 1))
+        return range(max(start, len(self.tokens) - 1), min(end, len(self._prompt) - 1))
 
     def draws(self, positions: range) -> list[Draw]:
         """Draws that score each position; with alternatives, also its likeliest tokens."""
@@ -53,15 +54,10 @@ class PromptScores:
     def take(self, positions: range, drawn: Sequence[SampledToken]) -> None:
         """Record results in order; a step that was in flight may repeat a position."""
         for position, found in zip(positions, drawn, strict=True):
-            if position + 1 == len(self._tokens):
+            if position + 1 == len(self.tokens):
                 token = self._prompt[position + 1]
                 # The same number as in ``top``: clients compare them to find greedy tokens.
                 alike = [each.logprob for each in found.top if each.token_id == token]
                 logprob = alike[0] if alike else found.scores[0]
                 data = self._spelling[token]
-                self._tokens.append(AnswerToken(token, data, "leapt", logprob, found.top))
-
-    def tokens(self) -> Sequence[AnswerToken]:
-        """The prompt's tokens with their log-probabilities; that of the first is meaningless."""
-        assert self.is_done, "the answer began before the whole prompt was scored"
-        return self._tokens
+                self.tokens.append(AnswerToken(token, data, "leapt", logprob, found.top))

@@ -362,6 +362,7 @@ class Scheduler:
             batch.stats.prefix_queries += (known - 1) // blocks.block_size
             batch.stats.prefix_hits += len(prefix)
         if sequence.scheduled:
+            batch.resumed = True
             return
         sequence.scheduled = True
         batch.scheduled.append(sequence)

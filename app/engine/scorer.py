@@ -6,17 +6,14 @@ See "Exact probabilities of a choice" in decision 39.
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 from hashlib import blake2b
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from app.core.choices import ChoosingState, ScoredChoice, Way
-from app.core.constraint import Constraint, ConstraintState, Vocabulary
-from app.core.lru import Lru
+from app.core.constraint import ConstraintState, Vocabulary
 from app.core.request import EngineRequest
 from app.engine.choices.cursor import Cursor, Found
 from app.engine.choices.scoring import Scoring, draw
@@ -24,9 +21,6 @@ from app.engine.choices.ways import WayTree
 from app.engine.config import EngineConfig
 from app.engine.leap import WINDOW_TOKENS, Leaper
 from app.engine.sequence import Sequence
-
-_MOST_NODES = 1 << 13
-"""Maximum nodes of all cached trees of a constraint."""
 
 
 class Scorer:
@@ -49,7 +43,6 @@ class Scorer:
         self._most = min(config.small_gap_tokens, beside)
         self._room = room
         self._branching = branching
-        self._trees = WeakKeyDictionary[Constraint, Lru[Hashable, tuple[WayTree | None]]]()
 
     @staticmethod
     def cursor(request: EngineRequest, state: ConstraintState | None) -> Cursor | None:
@@ -65,14 +58,16 @@ class Scorer:
     def find_next(self, sequence: Sequence) -> None:
         """Find the next choice to score, before the sequence continues.
 
-        If there is one, an answer that would end is kept open for it.
+        If there is one, an answer that would end is kept open for it. Forced text after a stop
+        token is not written, so choices there are not scored.
         """
         cursor = sequence.cursor
         if cursor is None or sequence.scoring is not None or sequence.stopped_by:
             return
+        ends = sequence.finish_reason is not None or sequence.pending_finish is not None
         while sequence.scoring is None:
             found = cursor.next()
-            if found is None:
+            if found is None or (ends and found.start > cursor.length):
                 return
             sequence.scoring = self._scoring(sequence, cursor, found)
         if sequence.finish_reason is not None:
@@ -156,13 +151,9 @@ class Scorer:
 
     def _tree(self, sequence: Sequence, found: Found, base: int, before: bytes) -> WayTree | None:
         """The tree of a choice, cached for later answers."""
-        constraint = sequence.request.constraint
-        assert constraint is not None
+        assert sequence.statistics is not None
+        trees = sequence.statistics.trees
         window = tuple(sequence.tokens[max(sequence.answer_start, base - WINDOW_TOKENS) : base])
-        trees = self._trees.get(constraint)
-        if trees is None:
-            trees = Lru(_MOST_NODES, lambda kept: len(kept[0].nodes) if kept[0] else 1)
-            self._trees[constraint] = trees
         key = (found.state.state_id, found.place, found.choice.of, before, window)
         if (kept := trees.get(key)) is None:
             # The last token before the tree is part of every pass.

@@ -336,7 +336,7 @@ class Sequence:
         scored, self.scored = self.scored, []
         prompt: Seq[AnswerToken] = ()
         if self.prompt_scores is not None and self.finish_reason not in ("abort", "error"):
-            prompt, self.prompt_scores = self.prompt_scores.tokens(), None
+            prompt, self.prompt_scores = self.prompt_scores.tokens, None
         return TokenChunk(
             self.request.request_id,
             pending[0].data if len(pending) == 1 else b"".join([each.data for each in pending]),

@@ -128,7 +128,7 @@ class StateKeeper:
     def settle(self, sequence: Sequence) -> None:
         """Register planned checkpoints after a commit, and release states that are not needed."""
         kept, computed = sequence.states, sequence.computed
-        for state in kept:
+        for state in kept.states:
             if state.planned and state.position <= computed:
                 state.planned = False
                 prefix = sequence.blocks.chain[state.position // self._blocks.block_size - 1]

@@ -14,7 +14,6 @@ needed and it is the least recently released one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from app.core.cache import LEAST_SLOTS, StateSlots
@@ -124,9 +123,6 @@ class KeptStates:
     """Block borders, ascending, at which a checkpoint is still to be saved."""
     last: int = 0
     """Position of the last planned checkpoint, or of the one it started from."""
-
-    def __iter__(self) -> Iterator[KeptState]:
-        return iter(self.states)
 
     @property
     def newest(self) -> KeptState | None:

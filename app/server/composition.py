@@ -271,8 +271,8 @@ def assemble(
             for opened in (store, own_store):
                 if opened is not None:
                     closing.push_async_callback(opened.close)
-            if programs is not None:
-                closing.push_async_callback(programs.tasks.close)
+            if schema_store is not None:
+                closing.push_async_callback(schema_store.tasks.close)
             for workers in (pool, *intakes):
                 closing.push_async_callback(workers.close)
             for part in (constraints, bindings, validation, schemas, graphs):
@@ -372,7 +372,6 @@ def _image_intake(
         limits=settings.image_limits(),
         errors=IMAGE_ERRORS,
         warm_up=ImageJob(_WHITE, "low", max_tokens),
-        kill_on_cancel=False,
         spawned=spawned,
         read=pickle.loads,  # arrays unpickle fast: no pauses, nothing to freeze
     )

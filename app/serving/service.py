@@ -63,8 +63,6 @@ LONG_PROMPT = 4096
 _BYTES_BETWEEN_STEPS = 256
 """Bytes of a prefill accepted between two steps: a new constraint may need 1 ms for each."""
 
-_INSTEAD = {"choices": 'send "choices": "tokens"'}
-
 HUGE_PROMPT = 1 << 17
 """Characters from which prompts are tokenized one at a time, to keep threads free for others."""
 
@@ -370,10 +368,9 @@ def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool)
         asked = {"confidence": options.confidence, "spans": options.spans, "choices": exact}
         for param, is_asked in asked.items():
             if is_asked:
+                instead = 'send "choices": "tokens"' if param == "choices" else f"leave {param} out"
                 raise InvalidRequest(
-                    f"{param} cannot be combined with an assistant prefill; "
-                    f"{_INSTEAD.get(param, f'leave {param} out')}",
-                    param=param,
+                    f"{param} cannot be combined with an assistant prefill; {instead}", param=param
                 )
     has_value = plan.has_json or plan.is_text
     needed = {"confidence": options.confidence, "choices": options.choices == "exact"}

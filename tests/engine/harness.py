@@ -248,7 +248,6 @@ def random_config(rng: random.Random) -> EngineConfig:
         small_gap_tokens=rng.choice([1, 4, 32]),
         max_draft_tokens=rng.choice([0, 1, 4, 8]),
         leap=True,
-        draft_held_back=rng.random() < 0.8,
         share_prefixes=rng.random() < 0.8,
     )
 

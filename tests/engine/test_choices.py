@@ -257,6 +257,21 @@ def test_a_value_that_does_not_fit_the_budget_is_not_chosen() -> None:
         assert json.loads(text) == {"a": "n"}
 
 
+def test_another_item_is_only_drawn_if_one_that_differs_fits_the_budget() -> None:
+    texts = [{"enum": ["", "ll"]}, {"type": "string", "pattern": "^z", "maxLength": 3}]
+    allowed = compiled({"type": "array", "items": {"anyOf": texts}, "uniqueItems": True})
+    for seed in range(12):
+        text, _ = run(make_engine(), [asked(allowed, EXACT, seed=seed, max_tokens=7)])[f"r{seed}"]
+        assert len({*json.loads(text)}) == len(json.loads(text))
+
+
+@pytest.mark.parametrize("options", [REPORT, EXACT])
+def test_a_choice_behind_a_stop_token_in_forced_text_is_not_scored(options: ChoiceOptions) -> None:
+    stops = (VOCABULARY.ids[b'": "'],)
+    one = asked(compiled(an_object(me={"enum": ["ab", "or"]})), options, stop_token_ids=stops)
+    assert run(make_engine(), [one])["r0"] == (b'{"me', [])
+
+
 @pytest.mark.parametrize("leap", [True, False])
 def test_exact_answers_do_not_depend_on_their_company(leap: bool) -> None:
     allowed = [compiled(PERSON), compiled(STATUS), compiled({"enum": [1, 12, 121]})]
@@ -274,7 +289,6 @@ def test_exact_answers_do_not_depend_on_their_company(leap: bool) -> None:
             max_running=running,
             max_prefill_tokens=rng.choice([1, 8, 64]),
             max_draft_tokens=rng.choice([0, 4]),
-            draft_held_back=rng.random() < 0.5,
             share_prefixes=rng.random() < 0.5,
         )
         states = rng.choice([None, StateSlots(40, 8), StateSlots(6, 8)])
@@ -285,6 +299,24 @@ def test_exact_answers_do_not_depend_on_their_company(leap: bool) -> None:
 
 def _texts(answers: dict[str, tuple[bytes, list[ScoredChoice]]]) -> dict[str, bytes]:
     return {name: answers[name][0] for name in sorted(answers)}
+
+
+def test_a_choice_is_scored_after_its_sequence_was_preempted() -> None:
+    """It may need more blocks than its known tokens: then it is computed one step later."""
+    one = asked(compiled(PERSON), BOTH)
+    expected = run(make_engine(block_size=1), [one])["r0"]
+    for period in range(3, 8):
+        engine, text, choices = make_engine(block_size=1), b"", list[ScoredChoice]()
+        engine.add(one)
+        for number in range(500):
+            scheduler = engine._scheduler
+            if number % period == 0 and scheduler.running and engine._flight is None:
+                scheduler._put_back(scheduler.running[-1])
+            for chunk in harness.step(engine) if engine.has_work else ():
+                text += chunk.data
+                choices += chunk.choices
+            check_engine(engine)
+        assert (text, choices) == expected
 
 
 def test_a_constraint_may_ask_for_an_exact_choice_by_itself() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.core.events import AnswerToken
-from app.core.request import EngineRequest
+from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
 from tests.engine.harness import (
     VOCABULARY,
@@ -110,9 +110,11 @@ def test_many_at_once_with_little_room_and_in_any_order(seed: int) -> None:
             check(each.prompt, found[each.request_id], each.options.prompt_logprobs)
 
 
-def test_an_answer_is_the_same_whether_its_prompt_is_scored_or_not() -> None:
+@pytest.mark.parametrize("penalty", [0.0, 0.5])
+def test_an_answer_is_the_same_whether_its_prompt_is_scored_or_not(penalty: float) -> None:
     def answer(scored: bool) -> list[int]:
-        one = request(prompt=PROMPT, max_tokens=12)
+        sampling = SamplingParams(temperature=0.0, frequency_penalty=penalty)
+        one = request(prompt=PROMPT, max_tokens=12, sampling=sampling)
         engine = make_engine(EngineConfig(max_prefill_tokens=5), model=MODEL)
         engine.add(varied(one, prompt_logprobs=2 if scored else None))
         tokens: list[int] = []

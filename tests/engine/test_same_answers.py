@@ -153,8 +153,8 @@ def test_leaping_gives_the_text_of_decoding_where_the_split_does_not_matter(
 def test_drafting_what_was_held_back_gives_the_same_tokens_in_no_more_passes(seed: int) -> None:
     passes = []
     tokens = []
-    for draft in (True, False):
-        engine = make_engine(EngineConfig(draft_held_back=draft))
+    for most in (16, 0):
+        engine = make_engine(EngineConfig(max_draft_tokens=most))
         requests = [
             request(f"{i}", allowed=language, sampling=HOT, seed=seed, max_tokens=60)
             for i, language in enumerate(LANGUAGES)

@@ -42,7 +42,7 @@ def take_back(bench: Bench, sequence: Sequence, kept: int) -> None:
 
 
 def kept(sequence: Sequence) -> list[int]:
-    return [state.position for state in sequence.states]
+    return [state.position for state in sequence.states.states]
 
 
 def test_a_sequence_goes_back_to_the_last_state_that_is_right() -> None:

@@ -204,7 +204,7 @@ def test_states_before_drafted_tokens_are_kept_where_there_is_room() -> None:
 def test_what_a_leap_takes_back_is_computed_again_and_little_else() -> None:
     """The span after a leap starts no earlier than the tokenizer's window."""
     language = constraint(*templates(["x", ""], ["name1", "nabb", "nor", "name2"], ["", "abab1"]))
-    config = EngineConfig(draft_branches=False, draft_held_back=False)
+    config = EngineConfig(max_draft_tokens=0)
     engine = recurrent(model=BY_BYTES, config=config)
     back = 0
     for seed in range(30):

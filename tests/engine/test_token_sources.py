@@ -121,7 +121,7 @@ def test_disabled_features_are_no_sources() -> None:
         for i, language in enumerate(LANGUAGES * 3)
     ]
     plain = [varied(one, origins=True, leap=False, draft=False) for one in requests]
-    config = EngineConfig(draft_held_back=False, draft_branches=False)
+    config = EngineConfig(max_draft_tokens=0)
     sources = {
         "plain": clients_of(make_engine(config), plain),
         "leaps": clients_of(make_engine(config), [varied(one, origins=True) for one in requests]),

@@ -146,7 +146,7 @@ def test_a_sequence_keeps_the_state_it_started_from_when_the_checkpoint_is_forgo
     assert index.forget(0, 7) is prefix
     pool.forget(prefix)
     assert index.find("", (1, 2)) is None
-    assert [state.slot for state in kept] == [slot]
+    assert [state.slot for state in kept.states] == [slot]
     assert pool.may_overwrite(slot)
     kept.free(pool)
     check_states(pool, [])
@@ -158,7 +158,7 @@ def kept_at(pool: StatePool, *positions: int) -> KeptStates:
 
 
 def positions(kept: KeptStates) -> list[int]:
-    return [state.position for state in kept]
+    return [state.position for state in kept.states]
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 7, 8, 9, 30])
@@ -261,7 +261,7 @@ class _Memory:
                 kept.states.append(KeptState(position, slot))
         reader.computed = end
         self.manager.advance(reader.table, reader.tokens, end)
-        for state in kept:
+        for state in kept.states:
             if state.position % SIZE == 0 and self.rng.random() < 0.5:
                 prefix = reader.table.chain[state.position // SIZE - 1]
                 if not prefix.checkpoint:
@@ -288,7 +288,7 @@ class _Memory:
         check_states(self.pool, [reader.kept for reader in self.live])
         for reader in self.live:
             assert reader.kept.end == reader.computed
-            for state in reader.kept:
+            for state in reader.kept.states:
                 assert self.slots[state.slot] == tuple(reader.tokens[: state.position])
         for prefix in self.pool._checkpoints.values():
             assert self.slots[prefix.checkpoint] == _tokens_of(prefix)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -72,8 +74,6 @@ async def test_a_program_is_compiled_by_one_replica_alone(store: Store, pool: Wo
     assert loaded.derivatives.pool.operands == compiled.derivatives.pool.operands
     await first.compile(SPEC, "key 1", ServiceTier.DEFAULT)
     assert first.loaded == 1
-    for each in (first, second):
-        await each.tasks.close()
 
 
 async def test_programs_of_other_versions_and_invalid_ones_are_compiled_again(
@@ -105,7 +105,28 @@ async def test_a_store_that_is_away_costs_no_request(
     assert isinstance(await without.compile(SPEC, "", ServiceTier.DEFAULT), Program)
     with pytest.raises(InvalidSchema):
         await without.compile(JsonSchema({"type": 7}), "", ServiceTier.DEFAULT)
-    await without.tasks.close()
+
+
+async def test_a_store_that_hangs_collects_no_programs_and_holds_up_no_registration(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(store.state, "keep", lambda *row: answers.wait())
+    monkeypatch.setattr("app.serving.compiling.schema_registry.LONGEST_WAIT", 0.01)
+    bench = Bench()
+    bench.schemas = registry(store, bench)
+    for pattern in "abc":
+        ticket = bench.admission.enter()
+        async with asyncio.timeout(60):
+            assert (await bench.schemas.register(Regex(pattern), None, ticket)).id
+        ticket.leave()
+    shared = SchemaStore(store, {}, 1 << 20)
+    for number in range(100):
+        shared.keep(SCHEMA, "", f"schema_{number}", b"body")
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(shared.tasks) < 20
+    answers.set()
 
 
 @pytest.mark.parametrize("spec", [SPEC, Regex("a+"), Choice(("a", "b"))], ids=lambda s: s.kind)

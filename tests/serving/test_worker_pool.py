@@ -20,7 +20,7 @@ from app.core.errors import (
     UnsupportedSchema,
 )
 from app.core.request import ServiceTier
-from app.core.specs import Regex
+from app.core.specs import JsonSchema, Regex
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.workers.pool import WorkerLimits, WorkerPool
 from tests.serving.fakes import RecordingObserver
@@ -220,13 +220,33 @@ async def test_what_a_library_prints_does_not_mix_with_the_answers(pool: WorkerP
     assert (await compiled(pool, "chatty"))[1] == "chatty"
 
 
-async def test_a_cancelled_compilation_frees_its_worker(pool: WorkerPool) -> None:
-    stuck = [asyncio.create_task(compiled(pool, "hang")) for _ in range(2)]
-    await asyncio.sleep(0.05)
-    for task in stuck:
-        task.cancel()
-    await asyncio.gather(*stuck, return_exceptions=True)
-    assert (await compiled(pool, "a"))[1] == "a"
+async def test_a_cancelled_call_costs_no_worker() -> None:
+    async with started(LIMITS, workers=1) as pool:
+        for turns in range(6):  # before its job has begun, and later
+            task = asyncio.create_task(compiled(pool, "a"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            async with asyncio.timeout(60):
+                assert (await compiled(pool, "b"))[1] == "b"
+        assert pool.restarts == 0
+
+
+async def test_a_signal_to_all_processes_fails_no_job(tmp_path: Path) -> None:
+    """As systemd stops a service, while the server still finishes what runs."""
+    async with started(LIMITS, workers=1) as pool:
+        process = (await compiled(pool, "a"))[2]
+        waiting = asyncio.create_task(_wait_for(pool, tmp_path / "file"))
+        await asyncio.sleep(0.05)
+        os.kill(process, signal.SIGTERM)
+        (tmp_path / "file").touch()
+        assert await waiting == b"{}"
+
+
+async def _wait_for(pool: WorkerPool, file: Path, *of: Any) -> Any:
+    target = "tests.serving.compile_targets:wait_for_file"
+    return await pool.run(JsonSchema({"const": str(file)}), *of, target=target)
 
 
 @pytest.mark.parametrize("fault", ["ends", "hangs", "is missing"])
@@ -260,17 +280,17 @@ async def test_a_worker_that_cannot_start_fails_the_start(monkeypatch: pytest.Mo
     await pool.close()
 
 
-async def test_one_tenant_leaves_a_worker_to_the_others() -> None:
+async def test_one_tenant_leaves_a_worker_to_the_others(tmp_path: Path) -> None:
     async with started(LIMITS, workers=2, tenant_share=0.9) as pool:
         tiers = ServiceTier.BATCH, ServiceTier.BATCH, ServiceTier.DEFAULT
-        stuck = [asyncio.create_task(pool.run(Regex("stop"), "many", tier)) for tier in tiers]
+        file = tmp_path / "file"
+        stuck = [asyncio.create_task(_wait_for(pool, file, "many", tier)) for tier in tiers]
         await asyncio.sleep(0)
         for _ in range(3):  # without waiting for the hanging jobs
             assert (await pool.run(Regex("a"), "one"))[0] == "compiled"
         assert not any(task.done() for task in stuck)
-        for task in stuck:
-            task.cancel()
-        await asyncio.gather(*stuck, return_exceptions=True)
+        file.touch()
+        assert await asyncio.gather(*stuck) == [b"{}"] * 3
         assert (await pool.run(Regex("a"), "many"))[0] == "compiled"
 
 

@@ -88,5 +88,5 @@ class Graphs:
             self._turns.charge(ticket.tenant, clock() - started)
             self._turns.release(None)
 
-        # Shielded: a cancelled job costs a worker that all share.
+        # Shielded: a turn lasts as long as its job.
         return await asyncio.shield(self.tasks.start(work(), end))

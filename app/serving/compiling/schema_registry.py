@@ -16,7 +16,7 @@ from app.core.lru import Lru
 from app.core.specs import Choice, Grammar, JsonSchema, Regex
 from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
-from app.serving.compiling.schema_store import SchemaStore
+from app.serving.compiling.schema_store import LONGEST_WAIT, SchemaStore
 from app.serving.tasks import Tasks, in_thread_if_large
 from app.store.rows import SCHEMA
 
@@ -107,8 +107,7 @@ class SchemaRegistry:
         async with ticket.deadline().holds("the schema had not been compiled"):
             await self._constraints.get(spec, ticket.tenant, ticket.tier, size=ticket.size)
             await self._explaining.acquire()
-            # Shielded: a cancelled job costs a worker that all share, and its restart costs more
-            # than the job. There is no more than one, so that nobody gains by leaving.
+            # Shielded: there is no more than one job, so that nobody gains by leaving.
             work = self._explained(key, spec, name, ticket.tenant)
             return await asyncio.shield(self.tasks.start(work, self._explaining.release))
 
@@ -177,11 +176,13 @@ class SchemaRegistry:
             problem = {"error": {"message": str(error), "code": error.code}}
             explanation = json.dumps(problem).encode()
         registered = self._registered(key, spec, int(self._wall_clock()), name, explanation)
-        if self._store is not None:  # before the id is returned: another replica may get it next
+        # Before the id is returned, if the store is not slow: another replica may get it next.
+        if self._store is not None:
             parts = {each.name: getattr(spec, each.name) for each in fields(spec) if each.init}
             row = [spec.kind, parts, registered.created, name, explanation.decode()]
             body = (await asyncio.to_thread(json.dumps, row)).encode()
-            await self._store.keep(SCHEMA, tenant, registered.id, body)
+            kept = self._store.keep(SCHEMA, tenant, registered.id, body)
+            await asyncio.wait([kept], timeout=LONGEST_WAIT)
         return self._keep(registered)
 
     def _registered(

@@ -23,6 +23,9 @@ LOAD_TARGET = "app.constraint.stored:load"
 LONGEST_WAIT = 1.0
 """Seconds for the store to answer: most schemas are compiled in less."""
 
+_MOST_ADDED = 16
+"""Maximum rows that wait to be added, so that a store that hangs does not collect programs."""
+
 
 class SchemaStore:
     """Stored schemas and programs by id. Errors of the store are logged and fail no request."""
@@ -33,6 +36,7 @@ class SchemaStore:
         self._store = store
         self._owners = owners
         self._max_bytes = max_bytes
+        self.tasks = Tasks()
 
     async def find(self, kind: str, kept_id: str) -> bytes | None:
         """The body of a row; None where there is none, or no answer in time. Counts as a use."""
@@ -40,12 +44,20 @@ class SchemaStore:
             async with asyncio.timeout(LONGEST_WAIT):
                 return await self._store.run(self._store.state.find_kept, kind, kept_id)
         except (TimeoutError, LeapjsonError) as error:
-            logger.warning("looking up %s in the store failed: %s", kept_id, error or "no answer")
+            logger.warning(
+                "looking up %s in the store failed: %s", kept_id, str(error) or "no answer"
+            )
             return None
 
-    async def keep(self, kind: str, tenant: str, kept_id: str, body: bytes) -> None:
-        """Add a row, unless it is empty or has more than ``max_bytes``."""
+    def keep(self, kind: str, tenant: str, kept_id: str, body: bytes) -> asyncio.Task[None]:
+        """Start to add a row, unless it is empty or has more than ``max_bytes``."""
+        return self.tasks.start(self._keep(kind, tenant, kept_id, body))
+
+    async def _keep(self, kind: str, tenant: str, kept_id: str, body: bytes) -> None:
         if not 0 < len(body) <= self._max_bytes:
+            return
+        if len(self.tasks) > _MOST_ADDED:
+            logger.warning("the store is slow: %s is not saved", kept_id)
             return
         row = (kind, self._owners.get(tenant, ""), kept_id, body, len(body))
         try:
@@ -62,7 +74,6 @@ class StoredPrograms:
         self._store = store
         self._pool = pool
         self._identity = identity
-        self.tasks = Tasks()
         self.loaded = 0
         """Programs that were read from the store."""
 
@@ -78,5 +89,5 @@ class StoredPrograms:
             except LeapjsonError as error:
                 logger.warning("%s in the store cannot be used: %s", program_id, error)
         program, data = await self._pool.run(spec, tenant, tier, target=COMPILE_TARGET)
-        self.tasks.start(self._store.keep(PROGRAM, tenant, program_id, data))
+        self._store.keep(PROGRAM, tenant, program_id, data)
         return program

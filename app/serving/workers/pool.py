@@ -259,7 +259,6 @@ class WorkerPool:
         errors: JobErrors = COMPILE_ERRORS,
         warm_up: Any = None,
         tenant_share: float = 1.0,
-        kill_on_cancel: bool = True,
         read: Callable[[bytes], Any] = load_paced,
         spawned: Sequence[Process] = (),
     ) -> None:
@@ -267,17 +266,14 @@ class WorkerPool:
 
         ``tenant_share``: the share of the workers, rounded down but one at least, that the jobs of
         one tenant may have at a time, those of its higher tiers first. Each new worker does
-        ``warm_up`` before it takes its first job. ``kill_on_cancel``: cancelling a call kills
-        the worker; False lets the job finish, if starting a worker costs more.
-        ``read``: what reads a large answer, on a thread. ``spawned``: processes of ``spawn``, which
-        become the first workers.
+        ``warm_up`` before it takes its first job. ``read``: what reads a large answer, on a thread.
+        ``spawned``: processes of ``spawn``, which become the first workers.
         """
         self._target = target
         self._arguments = arguments
         self._size = workers
         self._limits = limits
         self._errors = errors
-        self._kill_on_cancel = kill_on_cancel
         self._load = read
         self._spawned = list(spawned)
         self._asking = Tasks()
@@ -327,7 +323,8 @@ class WorkerPool:
         turns, by how long theirs took. ``target`` and ``seconds`` (of processor time) are the
         pool's by default.
 
-        Raises the ``RequestError`` it raised, or an error of ``errors``.
+        Raises the ``RequestError`` it raised, or an error of ``errors``. If the call is cancelled,
+        a job that a worker has begun still runs to its end: starting a worker costs more.
         """
         job = Job(
             self._target if target is None else target,
@@ -376,7 +373,7 @@ class WorkerPool:
         asked = self._asking.start(
             self._ask_worker(worker, job, tenant, tier), lambda: share.release(None)
         )
-        return await (asked if self._kill_on_cancel else asyncio.shield(asked))
+        return await asyncio.shield(asked)
 
     async def _ask_worker(self, worker: _Worker, job: Job, tenant: str, tier: ServiceTier) -> bytes:
         clock = asyncio.get_running_loop().time

@@ -48,8 +48,9 @@ class Job:
 
 def main(arguments: list[str]) -> None:
     target, memory_bytes = arguments
-    # The terminal sends an interrupt to the whole process group; the server ends its workers.
+    # Terminals and service managers signal all processes; the server drains, then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Yield the CPU to running answers: a smaller share and, with SCHED_BATCH, no preemption of them
     # at wake-up (sched(7)), which niceness alone does not prevent (decision 43).
     os.nice(NICENESS)
