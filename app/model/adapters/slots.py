@@ -104,6 +104,8 @@ class AdapterSlots:
         """Read an adapter and check that it fits. Raises ``InvalidAdapter``."""
         weights = read_adapter(place)
         pairs = {self._known_as(name): pair for name, pair in weights.pairs.items()}
+        if len(pairs) < len(weights.pairs):
+            raise InvalidAdapter("it adapts a module under two names, which is not supported")
         weights = replace(weights, pairs=pairs)
         if weights.rank > self.rank:
             raise InvalidAdapter(
