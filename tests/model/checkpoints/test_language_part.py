@@ -107,7 +107,7 @@ def test_a_language_model_within_one_that_wants_images_is_served_alone(
 
 def test_a_decoder_that_reads_an_image_in_its_layers_is_no_language_model(tmp_path: Path) -> None:
     small_config("blip").save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedModel, match="does not run on text alone"):
+    with pytest.raises(UnsupportedModel, match="does not run on two tokens of text"):
         load_model(runner_config(str(tmp_path)), CPU, torch.float32)
 
 
