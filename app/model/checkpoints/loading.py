@@ -22,7 +22,7 @@ from app.core.gguf_file import open_gguf
 from app.core.model_name import is_gguf
 from app.core.progress import SILENCE, Progress
 from app.model.checkpoints import gptq_awq
-from app.model.checkpoints.assembly import assemble, require_complete
+from app.model.checkpoints.assembly import assemble, require_complete, require_used
 from app.model.checkpoints.language_part import (
     auto_class,
     keep_language_part,
@@ -161,6 +161,7 @@ def _refusing(what: str) -> Iterator[None]:
             f"again: {error}"
         ) from error
     except Exception as error:
+        _log.debug("cannot %s", what, exc_info=error)  # it may be a fault of ours
         raise UnsupportedModel(f"cannot {what}: {type(error).__name__}: {error}") from error
 
 
@@ -206,6 +207,7 @@ def _with_stored_weights(
         )
         loaded, report = with_kernels(load)
     require_complete(report, model)
+    require_used(report, model, loaded)
     return loaded
 
 

@@ -23,7 +23,15 @@ from app.core.step import Draw, Span
 from app.model.checkpoints.loading import eos_token_ids, read_config
 from app.model.composition import load_runner
 from app.model.runner import TorchRunner
-from tests.model.tiny import VOCAB, eager_model, load_model, runner_config, save_config, tiny_runner
+from tests.model.tiny import (
+    VOCAB,
+    eager_model,
+    load_model,
+    runner_config,
+    save_config,
+    save_kind,
+    tiny_runner,
+)
 from tests.steps import planned
 
 
@@ -46,6 +54,24 @@ def test_missing_weights_are_refused_and_not_made_up(tmp_path: Path) -> None:
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UnsupportedModel, match=r"lacks 1 weights.*up_proj"):
         load_runner(runner_config(str(tmp_path), random_weights=False))
+
+
+def test_a_bias_that_the_configuration_turns_off_is_refused(tmp_path: Path) -> None:
+    eager_model(save_config(tmp_path, "llama")).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["model.rotary_emb.inv_freq"] = torch.ones(4)  # of an older version; it is not used
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    load_stored(str(tmp_path))
+    weights["model.layers.1.self_attn.q_proj.bias"] = torch.ones(32)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnsupportedModel, match=r"stores .*1.self_attn.q_proj.bias, which"):
+        load_stored(str(tmp_path))
+
+
+def test_a_shape_without_a_kernel_is_refused(tmp_path: Path) -> None:
+    folder = save_kind(tmp_path, "MixtralConfig", intermediate_size=33, num_local_experts=4)
+    with pytest.raises(UnsupportedModel, match="two tokens of text: strides"):
+        load_runner(runner_config(folder))
 
 
 def load_stored(folder: str) -> TorchRunner:
