@@ -201,10 +201,13 @@ class Journal:
         """
         self.name = name
         self.counts: dict[Kind, int] = {"valid": 0, "invalid": 0, "answer": 0, "error": 0}
-        # One thread at a time uses it: the output is written in another one.
-        self._database = sqlite3.connect(
-            name, timeout=0, isolation_level=None, check_same_thread=False
-        )
+        try:
+            # One thread at a time uses it: the output is written in another one.
+            self._database = sqlite3.connect(
+                name, timeout=0, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.OperationalError as error:
+            raise UnusableInput(f"{name}: {error}; choose a folder that is writable") from None
         try:
             with self._explained():
                 self._database.executescript(_TABLES)
