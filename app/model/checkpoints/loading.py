@@ -27,7 +27,6 @@ from app.model.checkpoints.language_part import (
     auto_class,
     keep_language_part,
     language_config,
-    names_of_language_part,
 )
 from app.model.checkpoints.progress_hooks import reporting_downloads, reporting_weights
 from app.model.checkpoints.stored_quantization import (
@@ -118,8 +117,9 @@ def load_whole(
                 model = assemble(plain, weights, dtype, folder=config.model)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
-            if renamed := names_of_language_part(settings, whole):
-                options = {**options, "key_mapping": renamed}
+            if settings is not whole and settings is whole.get_text_config():
+                # Only the language model of a whole one is loaded: under names of its own.
+                options = {**options, "key_mapping": {r"^model\.language_model\.": "model."}}
             options = {**_placement(device, group), **options}
             family = auto_class(settings, images=images)
             model = _with_stored_weights(config.model, family, settings, dtype, options, progress)
