@@ -15,7 +15,6 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, GenerationConfig, PretrainedConfig, PreTrainedModel
 from transformers.distributed.configuration_utils import DistributedConfig
-from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import LeapjsonError, UnsupportedModel
 from app.core.gguf_file import open_gguf
@@ -212,21 +211,12 @@ def _with_stored_weights(
 
 
 def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
-    """Options that make transformers read each weight to ``device``, a few at a time.
-
-    They need the package accelerate, though nothing of it is used. Without it the weights are
-    loaded to host memory first and moved from there one after the other.
-    """
+    """Options that make transformers read each weight to ``device``, a few at a time."""
     if device.type == "cpu":
         return {}
     if group is not None:
         return {"distributed_config": DistributedConfig(tp_size=group.size)}
-    if is_accelerate_available():
-        return {"device_map": {"": device}}
-    _log.warning(
-        "the package accelerate is not installed, so weights are loaded through host memory"
-    )
-    return {}
+    return {"device_map": {"": device}}
 
 
 @contextlib.contextmanager
