@@ -158,13 +158,6 @@ class Run:
     """Tokens of the answers of this run; ``leapt`` counts those in leaps."""
     leapt: int = 0
 
-    def count_tokens(self, usage: Any) -> None:
-        """Add the ``usage`` of an answer in OpenAI's or Anthropic's form."""
-        self.tokens += _number(usage, "completion_tokens") or _number(usage, "output_tokens")
-        for name in ("completion_tokens_details", "output_tokens_details"):
-            details = usage.get(name) if isinstance(usage, dict) else None
-            self.leapt += _number(details, "leapt_tokens")
-
     def _figures(self, seconds: float) -> str:
         counts, done = self.journal.counts, self.journal.done - self.before
         shares = [f"{done / seconds:.1f} lines/s", f"{self.tokens / seconds:,.0f} tokens/s"]
@@ -248,7 +241,11 @@ class Run:
         if answer is None:
             text = reply.body[:200].decode(errors="replace")
             raise ValueError(f"status {reply.status}, not a JSON object: {text}")
-        self.count_tokens(answer.get("usage"))
+        usage = answer.get("usage")  # in OpenAI's or Anthropic's form
+        self.tokens += _number(usage, "completion_tokens") or _number(usage, "output_tokens")
+        for name in ("completion_tokens_details", "output_tokens_details"):
+            details = usage.get(name) if isinstance(usage, dict) else None
+            self.leapt += _number(details, "leapt_tokens")
         return "error" if reply.status != 200 else _judge(body, answer), {
             "status_code": reply.status,
             "request_id": reply.headers.get("x-request-id"),
