@@ -86,7 +86,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
     try:
         if is_written and journal.done == read.count:
             journal.forget_errors()
-        batch = Run(journal, read, fields)
+        batch = Run(journal, read, fields, before=journal.done)
         if journal.done < read.count:
             if options.url:
                 key = os.environ.get("LEAPJSON_API_KEY") or os.environ.get("OPENAI_API_KEY")
@@ -151,22 +151,12 @@ class Run:
     input: Input
     fields: Mapping[str, Any]
     """Fields that are set in every request."""
+    before: int
+    """Lines finished in earlier runs."""
     started: float = field(default_factory=time.monotonic)
     tokens: int = 0
     """Tokens of the answers of this run; ``leapt`` counts those in leaps."""
     leapt: int = 0
-    before: int = field(init=False)
-    """Lines finished in earlier runs."""
-
-    def __post_init__(self) -> None:
-        self.before = self.journal.done
-
-    def count_tokens(self, usage: Any) -> None:
-        """Add the ``usage`` of an answer in OpenAI's or Anthropic's form."""
-        self.tokens += _number(usage, "completion_tokens") or _number(usage, "output_tokens")
-        for name in ("completion_tokens_details", "output_tokens_details"):
-            details = usage.get(name) if isinstance(usage, dict) else None
-            self.leapt += _number(details, "leapt_tokens")
 
     def _figures(self, seconds: float) -> str:
         counts, done = self.journal.counts, self.journal.done - self.before
@@ -251,7 +241,11 @@ class Run:
         if answer is None:
             text = reply.body[:200].decode(errors="replace")
             raise ValueError(f"status {reply.status}, not a JSON object: {text}")
-        self.count_tokens(answer.get("usage"))
+        usage = answer.get("usage")  # in OpenAI's or Anthropic's form
+        self.tokens += _number(usage, "completion_tokens") or _number(usage, "output_tokens")
+        for name in ("completion_tokens_details", "output_tokens_details"):
+            details = usage.get(name) if isinstance(usage, dict) else None
+            self.leapt += _number(details, "leapt_tokens")
         return "error" if reply.status != 200 else _judge(body, answer), {
             "status_code": reply.status,
             "request_id": reply.headers.get("x-request-id"),

@@ -201,10 +201,13 @@ class Journal:
         """
         self.name = name
         self.counts: dict[Kind, int] = {"valid": 0, "invalid": 0, "answer": 0, "error": 0}
-        # One thread at a time uses it: the output is written in another one.
-        self._database = sqlite3.connect(
-            name, timeout=0, isolation_level=None, check_same_thread=False
-        )
+        try:
+            # One thread at a time uses it: the output is written in another one.
+            self._database = sqlite3.connect(
+                name, timeout=0, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.OperationalError as error:
+            raise UnusableInput(f"{name}: {error}; choose a folder that is writable") from None
         try:
             with self._explained():
                 self._database.executescript(_TABLES)
@@ -366,11 +369,15 @@ class _Table:
             "number": pyarrow.float64(),
             "boolean": pyarrow.bool_(),
         }
-        typed = dict.fromkeys(self._pointers.values(), "number")
+        typed: dict[str, Any] = dict.fromkeys(self._pointers.values(), "number")
         for name, field in self._fields.items():
-            typed[_column_of(name)] = _type_of(field)
+            found = field.get("type") if isinstance(field, dict) else None
+            if isinstance(found, list):  # a type besides null
+                others = [kind for kind in found if kind != "null"]
+                found = others[0] if len(others) == 1 else None
+            typed[_column_of(name)] = found
         schema = pyarrow.schema(
-            [(name, types.get(typed.get(name, ""), pyarrow.string())) for name in self._columns]
+            [(name, types.get(str(typed.get(name)), pyarrow.string())) for name in self._columns]
         )
 
         def table(rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -392,13 +399,6 @@ class _Table:
 def _column_of(name: str) -> str:
     """Column of a field, renamed if the table itself has one of that name."""
     return f"answer.{name}" if name in ("custom_id", "error") else name
-
-
-def _type_of(field: Any) -> str:
-    """The only type besides null in the schema of a field, or ""."""
-    found = field.get("type") if isinstance(field, dict) else None
-    kinds = [kind for kind in found if kind != "null"] if isinstance(found, list) else [found]
-    return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], str) else ""
 
 
 def _as_text(value: Any) -> str | None:

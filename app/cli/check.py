@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from app.cli.specification import UnusableInput, read_bytes, read_specification
@@ -93,20 +94,15 @@ def _as_json(name: str, verdict: Verdict, other: bytes | None) -> dict[str, Any]
     report: dict[str, Any] = {"instance": name, "valid": verdict.valid}
     if verdict.valid:
         return report
-    report |= {
-        "incomplete": verdict.incomplete,
-        "offset": verdict.offset,
-        "line": verdict.line,
-        "column": verdict.column,
-        "before": verdict.before.decode("utf-8", "replace"),
-        "found": verdict.found.decode("utf-8", "replace"),
-        "allowed": verdict.allowed,
-        "may_end": verdict.may_end,
-        "forced": verdict.forced.decode("utf-8", "replace"),
-        "valid_in_other_form": other is not None,
-    }
-    if verdict.incomplete and verdict.completion is not None:
-        report["completion"] = verdict.completion.decode("utf-8", "replace")
+    fields = asdict(verdict)
+    completion = fields.pop("completion")
+    report |= {"incomplete": verdict.incomplete} | fields
+    report["valid_in_other_form"] = other is not None
+    if verdict.incomplete and completion is not None:
+        report["completion"] = completion
     if other is not None:
-        report["suggestion"] = other.decode("utf-8", "replace")
-    return report
+        report["suggestion"] = other
+    return {
+        key: value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        for key, value in report.items()
+    }

@@ -55,9 +55,10 @@ class HfTokenizer:
         if is_gguf(name):
             return cls(gguf_tokenizer(name))
         try:
-            return cls(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
-        except (OSError, ValueError, ImportError, KeyError) as error:
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        except Exception as error:  # tokenizers raises no kind of its own
             raise UnsupportedModel(f"cannot load the tokenizer of {name}: {error}") from error
+        return cls(tokenizer)
 
     @property
     def chat_template(self) -> str | None:

@@ -462,6 +462,11 @@ def test_two_runs_do_not_write_one_journal(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_an_output_in_a_folder_that_is_not_writable_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnusableInput, match=r"out.jsonl.journal: unable to open .* is writable"):
+        Journal(str(tmp_path / "none" / "out.jsonl.journal"), "run")
+
+
 def test_on_a_full_disk_the_run_ends_and_goes_on_later(tmp_path: Path) -> None:
     name = str(tmp_path / "journal")
     journal = Journal(name, "f")

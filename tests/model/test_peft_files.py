@@ -95,6 +95,7 @@ def test_an_adapters_identity_follows_from_its_files(model: Any, tmp_path: Path)
         ({"init_lora_weights": "pissa"}, "pissa.*changes the base model"),
         ({"r": 5}, r"q_proj: lora_A is \[4, 32\] and lora_B \[32, 4\], but the rank is 5"),
         ({"lora_alpha": None}, "lora_alpha in .* must be above 0"),
+        ({"lora_alpha": 1e308}, "q_proj: lora_B times its scale 2.5e.307 exceeds float32"),
         ({"r": math.inf}, "r in .* must be above 0"),
         ({"lora_alpha": 10**400}, "lora_alpha in .* must be above 0"),
         ({"rank_pattern": {"(": 4}}, "invalid pattern"),
@@ -132,6 +133,17 @@ def test_layers_chosen_by_number_need_no_weights_elsewhere(
         ({f"{Q}A.weight": torch.zeros(4, 31)}, "lora_A takes 31 numbers.*the module takes 32"),
         ({f"{Q}B.weight": torch.full((32, 4), torch.nan)}, "q_proj.lora_B.* not finite"),
         (
+            {f"{Q}A.weight".removeprefix("base_model.model."): torch.zeros(4, 32)},
+            "q_proj.lora_A.weight with and without base_model.model.",
+        ),
+        (
+            {
+                f"{Q}{part}.weight".replace("model.l", "model.language_model.l"): torch.zeros(shape)
+                for part, shape in (("A", (4, 32)), ("B", (32, 4)))
+            },
+            "adapts a module under two names",
+        ),
+        (
             {
                 "base_model.model.lm_head.lora_A.weight": torch.zeros(4, 32),
                 "base_model.model.lm_head.lora_B.weight": torch.zeros(96, 4),
@@ -143,7 +155,7 @@ def test_layers_chosen_by_number_need_no_weights_elsewhere(
             "embed_tokens.lora_embedding_A in adapter_model.safetensors is not supported",
         ),
     ],
-    ids=["half", "shape", "nan", "output layer", "embedding"],
+    ids=["half", "shape", "nan", "twice", "two names", "output layer", "embedding"],
 )
 def test_weights_that_do_not_fit_are_refused_with_their_module(
     changes: dict[str, Any], said: str, model: Any, slots: AdapterSlots, tmp_path: Path

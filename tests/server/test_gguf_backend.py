@@ -61,6 +61,9 @@ def test_files_are_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert file_on_disk("folder/model") == "folder/model"
     with pytest.raises(UnsupportedModel, match=r"no file .*none\.gguf; .*repository:file\.gguf"):
         file_on_disk(str(tmp_path / "none.gguf"))
+    for path in (tmp_path, tmp_path / "none", "./none", tmp_path / "model.GGUF"):
+        with pytest.raises(UnsupportedModel, match="not the folder of a model: its config"):
+            file_on_disk(str(path))
     monkeypatch.setattr("transformers.utils.hub.cached_file", lambda *names, **_: "/".join(names))
     assert file_on_disk("owner/repository:q4.gguf") == "owner/repository/q4.gguf"
 

@@ -131,6 +131,21 @@ def test_a_missing_tokenizer_is_an_unsupported_model(tmp_path: Path) -> None:
         HfTokenizer.load(str(tmp_path / "nowhere"))
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", '{"version": "1.0", "model": {"type": "Unknown"}}'),
+        ("tokenizer.json", "[]"),
+        ("tokenizer_config.json", "[]"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_read_is_too(name: str, content: str, tmp_path: Path) -> None:
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE())).save_pretrained(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UnsupportedModel, match="cannot load the tokenizer of"):
+        HfTokenizer.load(str(tmp_path))
+
+
 def test_no_space_is_put_before_re_tokenized_text() -> None:
     tokenizer = spaced_tokenizer()
     vocabulary = Vocabulary.from_tokenizer(tokenizer.hf)

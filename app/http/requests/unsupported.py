@@ -98,7 +98,7 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
     "no_stop_trim": refused("add the stop string yourself", False),
     "repetition_detection": refused(_PENALTY),
     "stop_regex": refused("use stop, or a regex as the constraint", "", []),
-    "thinking_token_budget": refused("leave it out", -1),
+    "thinking_token_budget": refused("use reasoning.max_tokens", -1),
     "t_max_predict_ms": refused("use timeout", 0),
     # Sampling.
     "allowed_token_ids": refused(_IN_CONSTRAINT),

@@ -89,7 +89,10 @@ def read_adapter(place: str) -> AdapterWeights:
     Costs a copy of the weights in float32.
     """
     folder = _folder(place)
-    data = _bytes(folder / CONFIG)
+    try:
+        data = (folder / CONFIG).read_bytes()
+    except OSError as error:
+        raise InvalidAdapter(f"{CONFIG} cannot be read: {error.strerror}") from error
     config = _config(data)
     pairs, digest = _pairs(folder / WEIGHTS, config)
     digest.update(data)
@@ -105,13 +108,6 @@ def _folder(place: str) -> Path:
         return Path(snapshot_download(place, allow_patterns=[CONFIG, WEIGHTS]))
     except (OSError, ValueError) as error:
         raise InvalidAdapter(f"{place} is no folder and not on the Hub: {error}") from error
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidAdapter(f"{path.name} cannot be read: {error.strerror}") from error
 
 
 def _config(data: bytes) -> dict[str, Any]:
@@ -181,7 +177,9 @@ def _pairs(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Pair], Any]
                 tensor = tensor.float()
                 if not tensor.isfinite().all():
                     raise InvalidAdapter(f"{key} has numbers that are not finite")
-                parts.setdefault(found["module"], {})[found["part"]] = tensor
+                both = parts.setdefault(found["module"], {})
+                if both.setdefault(found["part"], tensor) is not tensor:
+                    raise InvalidAdapter(f"{WEIGHTS} has {key} with and without {_PREFIX}")
     except (OSError, SafetensorError) as error:
         raise InvalidAdapter(f"{WEIGHTS} cannot be read: {error}") from error
     if not parts:
@@ -200,7 +198,11 @@ def _pair(module: str, parts: Mapping[str, Tensor], config: Mapping[str, Any]) -
             f"{module}: lora_A is {[*a.shape]} and lora_B {[*b.shape]}, but the rank is {rank}"
         )
     alpha = _of_module(config["alpha_pattern"], module, config["lora_alpha"])
-    return Pair(a, b * (alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank))
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    b = b * scale
+    if not b.isfinite().all():
+        raise InvalidAdapter(f"{module}: lora_B times its scale {scale:g} exceeds float32")
+    return Pair(a, b)
 
 
 def _of_module(

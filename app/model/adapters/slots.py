@@ -104,6 +104,8 @@ class AdapterSlots:
         """Read an adapter and check that it fits. Raises ``InvalidAdapter``."""
         weights = read_adapter(place)
         pairs = {self._known_as(name): pair for name, pair in weights.pairs.items()}
+        if len(pairs) < len(weights.pairs):
+            raise InvalidAdapter("it adapts a module under two names, which is not supported")
         weights = replace(weights, pairs=pairs)
         if weights.rank > self.rank:
             raise InvalidAdapter(
@@ -201,7 +203,8 @@ def make_slots(
 
     def make_bank(targets: Sequence[Target]) -> Bank:
         if model.device.type == "cpu":
-            return CpuBank(model.dtype, team_of(model))
+            panels = (module for module in model.modules() if isinstance(module, PanelLinear))
+            return CpuBank(model.dtype, next((each.team for each in panels), None))
         # Imported where it is needed: triton is there with CUDA builds of torch only.
         from app.model.cuda.kernels.adapters import CudaBank
 
@@ -230,12 +233,6 @@ def fill_slots(slots: AdapterSlots, config: AdaptersConfig, progress: Progress) 
             slots.identities[slot] = weights.identity
             _log.info("adapter loaded", extra={"adapter": name, "rank": weights.rank})
             stage.reach(slot)
-
-
-def team_of(model: nn.Module) -> CpuTeam | None:
-    """The team that computes the model's products; None: torch does."""
-    panels = (module for module in model.modules() if isinstance(module, PanelLinear))
-    return next((each.team for each in panels), None)
 
 
 class CpuBank:

@@ -92,6 +92,16 @@ def require_complete(report: Mapping[str, Any], place: str) -> None:
         )
 
 
+def require_used(report: Mapping[str, Any], place: str, model: PreTrainedModel) -> None:
+    """Refuse stored biases that the configuration turns off. transformers ignores them; it logs the
+    names of all weights that it ignores."""
+    modules = dict(model.named_modules())
+    for name in sorted(report["unexpected_keys"]):
+        owner, _, leaf = name.rpartition(".")
+        if owner in modules and leaf in modules[owner]._parameters:
+            raise UnsupportedModel(f"{place} stores {name}, which its configuration turns off")
+
+
 def empty_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Modules without memory, for their names and kinds."""
 

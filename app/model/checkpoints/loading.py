@@ -15,19 +15,17 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, GenerationConfig, PretrainedConfig, PreTrainedModel
 from transformers.distributed.configuration_utils import DistributedConfig
-from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import LeapjsonError, UnsupportedModel
 from app.core.gguf_file import open_gguf
 from app.core.model_name import is_gguf
 from app.core.progress import SILENCE, Progress
 from app.model.checkpoints import gptq_awq
-from app.model.checkpoints.assembly import assemble, require_complete
+from app.model.checkpoints.assembly import assemble, require_complete, require_used
 from app.model.checkpoints.language_part import (
     auto_class,
     keep_language_part,
     language_config,
-    names_of_language_part,
 )
 from app.model.checkpoints.progress_hooks import reporting_downloads, reporting_weights
 from app.model.checkpoints.stored_quantization import (
@@ -118,8 +116,9 @@ def load_whole(
                 model = assemble(plain, weights, dtype, folder=config.model)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
-            if renamed := names_of_language_part(settings, whole):
-                options = {**options, "key_mapping": renamed}
+            if settings is not whole and settings is whole.get_text_config():
+                # Only the language model of a whole one is loaded: under names of its own.
+                options = {**options, "key_mapping": {r"^model\.language_model\.": "model."}}
             options = {**_placement(device, group), **options}
             family = auto_class(settings, images=images)
             model = _with_stored_weights(config.model, family, settings, dtype, options, progress)
@@ -161,6 +160,7 @@ def _refusing(what: str) -> Iterator[None]:
             f"again: {error}"
         ) from error
     except Exception as error:
+        _log.debug("cannot %s", what, exc_info=error)  # it may be a fault of ours
         raise UnsupportedModel(f"cannot {what}: {type(error).__name__}: {error}") from error
 
 
@@ -206,25 +206,17 @@ def _with_stored_weights(
         )
         loaded, report = with_kernels(load)
     require_complete(report, model)
+    require_used(report, model, loaded)
     return loaded
 
 
 def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
-    """Options that make transformers read each weight to ``device``, a few at a time.
-
-    They need the package accelerate, though nothing of it is used. Without it the weights are
-    loaded to host memory first and moved from there one after the other.
-    """
+    """Options that make transformers read each weight to ``device``, a few at a time."""
     if device.type == "cpu":
         return {}
     if group is not None:
         return {"distributed_config": DistributedConfig(tp_size=group.size)}
-    if is_accelerate_available():
-        return {"device_map": {"": device}}
-    _log.warning(
-        "the package accelerate is not installed, so weights are loaded through host memory"
-    )
-    return {}
+    return {"device_map": {"": device}}
 
 
 @contextlib.contextmanager

@@ -125,15 +125,18 @@ def stored_quantization(settings: PretrainedConfig) -> Mapping[str, Any] | None:
 
 
 def require_as_stored(model: PreTrainedModel) -> None:
-    """Refuse a model of a quantised checkpoint that transformers has dequantised unasked.
-
-    transformers removes ``quantization_config`` from such a model.
-    """
+    """Refuse a model of a quantised checkpoint that transformers has dequantised unasked (it then
+    removes ``quantization_config``), or whose weights were never quantised."""
     config = getattr(model.config, "quantization_config", None)
     if config is None or getattr(config, "dequantize", False):
         raise UnsupportedModel(
             "transformers cannot run this model's quantised weights on this device and "
             "dequantised them; set dequantize to allow that"
+        )
+    bitsandbytes = config.quant_method == "bitsandbytes"  # whose layers would fail when they run
+    if bitsandbytes and weight_bytes(model).keys() <= {"float32", "float16", "bfloat16"}:
+        raise UnsupportedModel(
+            "config.json has a quantization_config, but no weight is quantised; remove it there"
         )
 
 

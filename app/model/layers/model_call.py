@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
+from app.model.device import failure_of
 
-_WANTS_MORE = (AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
+_WANTS_MORE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 _FROM_PADDING = "create_position_ids_from_input_ids"
 _HOOKED = "has_position_hooks"
 """Attribute of models whose positions are taken by hooks."""
@@ -97,12 +98,15 @@ def put_in_steps(
 
 @contextlib.contextmanager
 def text_alone(model: PreTrainedModel) -> Iterator[None]:
-    """For a model's first passes: ``UnsupportedModel`` if they need more inputs than text."""
+    """For a model's first passes: ``UnsupportedModel`` if they need more inputs than text, or torch
+    has no kernel for the shape of a layer."""
     try:
         yield
-    except _WANTS_MORE as error:
+    except (*_WANTS_MORE, RuntimeError) as error:
+        if failure_of(error) is not None:
+            raise
         raise UnsupportedModel(
-            f"{type(model).__name__} does not run on text alone: {error}"
+            f"{type(model).__name__} does not run on two tokens of text: {error}"
         ) from error
 
 

@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
-from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
 from app.core.request import SamplingParams
@@ -23,7 +22,15 @@ from app.core.step import Draw, Span
 from app.model.checkpoints.loading import eos_token_ids, read_config
 from app.model.composition import load_runner
 from app.model.runner import TorchRunner
-from tests.model.tiny import VOCAB, eager_model, load_model, runner_config, save_config, tiny_runner
+from tests.model.tiny import (
+    VOCAB,
+    eager_model,
+    load_model,
+    runner_config,
+    save_config,
+    save_kind,
+    tiny_runner,
+)
 from tests.steps import planned
 
 
@@ -46,6 +53,24 @@ def test_missing_weights_are_refused_and_not_made_up(tmp_path: Path) -> None:
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UnsupportedModel, match=r"lacks 1 weights.*up_proj"):
         load_runner(runner_config(str(tmp_path), random_weights=False))
+
+
+def test_a_bias_that_the_configuration_turns_off_is_refused(tmp_path: Path) -> None:
+    eager_model(save_config(tmp_path, "llama")).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["model.rotary_emb.inv_freq"] = torch.ones(4)  # of an older version; it is not used
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    load_stored(str(tmp_path))
+    weights["model.layers.1.self_attn.q_proj.bias"] = torch.ones(32)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnsupportedModel, match=r"stores .*1.self_attn.q_proj.bias, which"):
+        load_stored(str(tmp_path))
+
+
+def test_a_shape_without_a_kernel_is_refused(tmp_path: Path) -> None:
+    folder = save_kind(tmp_path, "MixtralConfig", intermediate_size=33, num_local_experts=4)
+    with pytest.raises(UnsupportedModel, match="two tokens of text: strides"):
+        load_runner(runner_config(folder))
 
 
 def load_stored(folder: str) -> TorchRunner:
@@ -260,10 +285,7 @@ def test_host_memory_holds_a_converted_model_once_and_a_mapped_one_never(
     assert memory.growth < (copies + 0.3) * size
 
 
-@pytest.mark.skipif(
-    not torch.cuda.is_available() or not is_accelerate_available(),
-    reason="needs a GPU and accelerate",
-)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_on_a_gpu_were_never_in_host_memory_together(
     dtype: torch.dtype, large_model: tuple[str, int]
@@ -283,12 +305,8 @@ def test_weights_on_a_gpu_were_never_in_host_memory_together(
     assert {buffer.device for buffer in model.buffers()} <= {device}
 
 
-@pytest.mark.parametrize("installed", [True, False])
-def test_weights_are_read_directly_to_the_device_if_accelerate_is_installed(
-    installed: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_weights_are_read_directly_to_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eager_model(save_config(tmp_path, "llama")).save_pretrained(tmp_path)
     read = AutoModelForCausalLM.from_pretrained
@@ -299,15 +317,12 @@ def test_weights_are_read_directly_to_the_device_if_accelerate_is_installed(
         return read(*arguments, **options)
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    monkeypatch.setattr("app.model.checkpoints.loading.is_accelerate_available", lambda: installed)
     config = runner_config(str(tmp_path), random_weights=False)
     load_model(config, torch.device("cpu"), torch.float32)
-    assert caplog.records == []
     elsewhere = torch.device("meta")  # any device but the CPU
     model = load_model(config, elsewhere, torch.float32)
     assert {weight.device.type for weight in model.parameters()} == {"meta"}
-    assert asked == [None, {"": elsewhere} if installed else None]
-    assert ("the package accelerate is not installed" in caplog.text) != installed
+    assert asked == [None, {"": elsewhere}]
 
 
 def test_weights_that_do_not_fit_on_the_device_are_refused_as_such(

@@ -77,6 +77,13 @@ def test_weights_with_kernels_on_the_cpu_run_as_stored(tmp_path: Path) -> None:
     assert greedy_token(runner) == int(logits[0, -1].argmax())
 
 
+def test_a_quantization_config_beside_plain_weights_is_refused(tmp_path: Path) -> None:
+    plain_model(tmp_path).save_pretrained(tmp_path)
+    describe(tmp_path, four_bit_bitsandbytes().to_dict())
+    with pytest.raises(UnsupportedModel, match="no weight is quantised; remove it"):
+        loaded(tmp_path)
+
+
 def test_a_weight_of_a_tensor_subclass_is_not_plain_and_counts_as_what_it_is_made_of() -> None:
     """torchao stores weights in such subclasses."""
     linear = nn.Linear(8, 4, bias=False)

@@ -25,7 +25,9 @@ _TEXT = """\
 LEAPJSON_MODEL=Qwen/Qwen3-0.6B make run    # a name on the Hugging Face Hub, a folder, or a GGUF file
 ```
 
-A model that cannot be served is refused when it is loaded, with the reason. The list below is written by `python -m tests.model.reach`, not by hand.
+A model that cannot be served is refused when it is loaded, with the reason. Weights in safetensors files that the architecture lacks (layers for
+multi-token prediction, buffers of older versions) are ignored, and the log names them; biases that `config.json` turns off are refused. The list
+below is written by `python -m tests.model.reach`, not by hand.
 
 **{running} of {kinds} kinds run ({share:.0f}%), {refused} are refused; {encoder_decoders} more are encoder-decoders.** Of the refused, {not_of_text}
 do not generate text token by token from text alone in transformers either; {running} of the other {of_text} run ({share_of_text:.0f}%).

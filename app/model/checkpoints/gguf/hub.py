@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -27,6 +28,12 @@ def file_on_disk(model: str, progress: Progress = SILENCE) -> str:
             raise UnsupportedModel(
                 f"there is no file {model}; write a GGUF file on the Hub as "
                 "owner/repository:Q4_K_M or owner/repository:file.gguf"
+            )
+        is_path = os.path.exists(model) or model.startswith(("/", "./", "../", "~"))
+        if is_path and not is_gguf(model) and not os.access(Path(model, "config.json"), os.R_OK):
+            raise UnsupportedModel(
+                f"{model} is not the folder of a model: its config.json is missing or not "
+                "readable; a GGUF file is named by its own path, which ends in .gguf"
             )
         return model
     from transformers.utils.hub import cached_file
