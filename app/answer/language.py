@@ -72,8 +72,8 @@ def answer(
             return Composite(Either((Series((free, Repeated(calls, at_most=1))), calls)))
         return Composite(Either((free, calls)))
     if format.trigger is not None:
-        leads = () if format.also is None else format.also.leads(use.names)
-        ways = calls if format.also is None else Either((calls, format.also.calls(use)))
+        leads = [lead for other in format.also for lead in other.leads(use.names)]
+        ways = Either((calls, *[each.calls(use) for each in format.also])) if leads else calls
         text = FreeText(without=(format.trigger, *leads, *around.without))
         return Composite(Series((text, Repeated(ways, at_most=1))))
     # Text that begins like a call has to become one: the name need not decide.

@@ -61,7 +61,7 @@ class AnswerReader:
         """Beginnings of calls behind content, and the formats of these calls."""
         if use is not None and content_first and (trigger := format.tools.trigger) is not None:
             self._triggers[trigger] = format.tools
-            if (other := format.tools.also) is not None:
+            for other in format.tools.also:
                 self._triggers |= dict.fromkeys(other.heads(), other)
         self._incoming = Incoming(0)
         self._pieces: list[TextPiece] = []

@@ -13,8 +13,9 @@ import pytest
 
 from app.answer.formats import ChatFormat, detect
 from app.answer.formats.calls import ToolFormat
-from app.answer.formats.families import HERMES, IN_CODE, LLAMA, PLAIN
+from app.answer.formats.families import BARE, HERMES, IN_CODE, LLAMA, PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
+from app.answer.formats.spelled import SpelledCalls
 from app.answer.language import _may_start, answer, is_open_ended, with_reasoning
 from app.answer.pieces import CallStart, Content
 from app.answer.pieces import TextPiece as Piece
@@ -61,7 +62,7 @@ WALKER = Walker(
         '{"name": "', '{"tool_calls": [{"name": "', '", "arguments": ', '", "parameters": ',
         "fg", "none", '<tool_call>\n{"name": "f', '{"n": ', ", ", "[", "<", "]}", "[CALL_ID]",
         "</thi", "nk>", "_call>", "f", *PLAIN.leads("f"), *LLAMA.leads("f"),
-        *MISTRAL_LIST.heads(), *HERMES.heads(), *IN_CODE.leads("f"), "\n}\n```",
+        *MISTRAL_LIST.heads(), *HERMES.heads(), *IN_CODE.leads("f"), *BARE.leads("f"), "\n}\n```",
         '[TOOL_CALLS][{"name": "f"',
     ]
 )  # fmt: skip
@@ -217,16 +218,20 @@ def test_one_call_alone_where_the_format_or_the_request_says_so() -> None:
     assert not WALKER.admits(one, text)
 
 
-def test_calls_in_code_have_the_arguments_of_their_function() -> None:
+@pytest.mark.parametrize("format", [IN_CODE, BARE])
+def test_calls_without_marks_have_the_arguments_of_their_function(format: SpelledCalls) -> None:
     free, required = (answer(None, ToolUse(TOOLS, mode), HERMES) for mode in ("auto", "required"))
     assert free is not None
     assert required is not None
     name = TOOLS[0].name
-    begin = f'One moment.\n```json\n{{\n  "name": "{name}",\n  "arguments": '
-    assert WALKER.admits(free, begin + '{"n": 1}' + "\n}\n```")
-    assert not WALKER.admits(free, begin + "1\n}\n```")
-    assert WALKER.admits(free, begin.replace(name, "other") + "1\n}\n```")
-    assert not WALKER.admits(required, begin)
+
+    def text(name: str, arguments: str) -> str:
+        return "One moment.\n" + format.spelled([{"name": name, "arguments": arguments}])
+
+    assert WALKER.admits(free, text(name, '{"n": 1}'))
+    assert not WALKER.admits(free, text(name, "1"))
+    assert WALKER.admits(free, text("other", "1"))
+    assert not WALKER.admits(required, text(name, '{"n": 1}'))
 
 
 @pytest.mark.parametrize("options", [("",), ("a", "ab", "b"), ("b", "abc", "a"), ("abd", "c")])

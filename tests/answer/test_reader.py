@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.answer.formats import ChatFormat, detect
 from app.answer.formats.calls import ToolFormat
-from app.answer.formats.families import HERMES, LLAMA, MISTRAL, PLAIN
+from app.answer.formats.families import BARE, HERMES, IN_CODE, LLAMA, MISTRAL, PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.incoming import Incoming
@@ -32,7 +32,7 @@ PARTS = [
     "<think>", "</think>", "<tool_call>", '<tool_call>\n{"name": "', "}\n</tool_call>", "\n", " ",
     '{"name": "', "f", '", "arguments": ', '", "parameters": ', "{}", '{"a": "}\\""}', "}", "text",
     "[TOOL_CALLS]", "[ARGS]", '{"tool_calls": [', ", ", "]}", "é", "<", "[",
-    '```json\n{\n  "name": "f', '",\n  "arguments": ', "\n}\n```",
+    '```json\n{\n  "name": "f', '{"name": "f", "arguments": ', '",\n  "arguments": ', "\n}\n```",
 ]  # fmt: skip
 
 
@@ -83,18 +83,17 @@ def test_text_and_calls_are_told_apart() -> None:
     assert [piece.index for piece in pieces if isinstance(piece, CallStart)] == [0, 1]
 
 
-def in_code(name: str, arguments: str) -> str:
-    """A call as Qwen 2.5 Coder writes it."""
-    return f'```json\n{{\n  "name": "{name}",\n  "arguments": {arguments}\n}}\n```'
+@pytest.mark.parametrize("format", [IN_CODE, BARE])
+def test_calls_may_have_no_marks_where_the_template_asks_for_them(format: SpelledCalls) -> None:
+    def written(name: str, arguments: str) -> str:
+        return format.spelled([{"name": name, "arguments": arguments}])
 
-
-def test_calls_may_be_in_code_where_the_template_asks_for_marks() -> None:
-    text = "I look.\n" + in_code("fg", '{"a": 1}') + "\n" + in_code("f", "{}")
+    text = "I look.\n" + written("fg", '{"a": 1}') + "\n" + written("f", "{}")
     pieces = read(reader(HERMES), [text])
     assert (content(pieces), calls(pieces)) == ("I look.", [("fg", '{"a": 1}'), ("f", "{}")])
-    other = "Like this:\n\n" + in_code("other", "{}")
-    assert content(read(reader(HERMES), [other, in_code("f", "{}")])) == other
-    assert content(read(reader(HERMES, content_first=False), [in_code("f", "{}")]))
+    other = "Like this:\n\n" + written("other", "{}")
+    assert content(read(reader(HERMES), [other, written("f", "{}")])) == other
+    assert content(read(reader(HERMES, content_first=False), [written("f", "{}")]))
 
 
 @pytest.mark.parametrize(

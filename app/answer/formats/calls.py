@@ -78,8 +78,8 @@ class ToolFormat(Protocol):
         """
 
     @property
-    def also(self) -> ToolFormat | None:
-        """Another way to write calls behind free text, without a trigger."""
+    def also(self) -> Sequence[ToolFormat]:
+        """Other ways to write calls behind free text, without a trigger."""
 
     @property
     def parallel(self) -> bool:

@@ -186,15 +186,18 @@ IN_CODE = SpelledCalls(
 )
 """Qwen 2.5 Coder writes calls so, whatever its template asks for."""
 
+BARE = SpelledCalls(name="bare", call=_OBJECT, separator="\n")
+"""Qwen 2.5 of 0.5B often leaves out the marks around a call."""
+
 HERMES = SpelledCalls(
     name="hermes",
     call=f"<tool_call>\n{_OBJECT}\n</tool_call>",
     separator="\n",
     trigger="<tool_call>",
-    also=IN_CODE,
+    also=(IN_CODE, BARE),
 )
 
-EXAONE = replace(HERMES, name="exaone", call=f"<tool_call>{_OBJECT}</tool_call>", also=None)
+EXAONE = replace(HERMES, name="exaone", call=f"<tool_call>{_OBJECT}</tool_call>", also=())
 """EXAONE 4: the same with no newlines inside."""
 
 _ARGUMENTS = re.compile(r'\\?"arguments\\?"')

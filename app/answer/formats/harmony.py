@@ -33,7 +33,7 @@ class Harmony:
 
     name = "harmony"
     trigger: str | None = None
-    also: ToolFormat | None = None
+    also: Sequence[ToolFormat] = ()
     in_json = True
     parallel = False
     native = True

@@ -57,7 +57,7 @@ class SpelledCalls:
     """Regular expression of ``$id``."""
     other_tail: str = ""
     """Alternative to the text after ``$arguments``."""
-    also: SpelledCalls | None = None
+    also: tuple[SpelledCalls, ...] = ()
 
     @property
     def in_json(self) -> bool:
