@@ -47,8 +47,6 @@ _MOST_FETCHED = 16
 """Maximum schemas that are read from the store for one request."""
 _UNSTREAMED_CHUNKS = 32
 """Chunks that are collected before the task of an unstreamed answer wakes."""
-UPLOADS = 8
-"""Maximum uploads at a time, of all clients: each has a file on disk until it is stored."""
 
 Call = TypeVar("Call")
 T = TypeVar("T")
@@ -76,9 +74,6 @@ class Api:
     """Called after a batch was created or cancelled."""
     models: ServedModels = field(init=False)
     constraints: ConstraintReader = field(init=False)
-    uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UPLOADS))
-    large_answers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-    """Limits large answers of ``/tokenize`` and ``/detokenize`` to one at a time."""
 
     def __post_init__(self) -> None:
         self.models = ServedModels(self.config, self.service.adapters)

@@ -18,6 +18,7 @@ from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
 from app.core.gguf_file import forget_gguf, parts_of
 from app.core.images import VisionEncoder, VisionSpec
+from app.core.memory import return_freed_memory
 from app.core.progress import SILENCE, Progress
 from app.core.request import Adapter
 from app.core.text import Tokenizer
@@ -106,7 +107,6 @@ def load_backend(
         library_log.enable_propagation()
     with reporting_compilations(progress):
         backend = _load(settings, observer, progress)
-    from app.model.kv_storage import return_freed_memory
 
     linecache.clearcache()  # source files that libraries read at their import: 2 MiB
     return_freed_memory()

@@ -21,7 +21,6 @@ from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerUsage
 from app.engine import EngineConfig
 from app.http.keys import ApiKeys
-from app.http.tokens import LARGE
 from tests.engine.harness import answer_of, constraint, make_engine, request, templates, varied
 from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.servers import Forked
@@ -72,7 +71,7 @@ async def test_large_answers_about_tokens_are_made_one_after_the_other(
 
     monkeypatch.setattr(bench.tokenizer, "decode", decode)
     async with client_of(bench, ROOMY) as client:
-        body = {"tokens": [1] * (LARGE + 1)}
+        body = {"tokens": [1] * (1 << 16)}
         sent = [client.post("/detokenize", json=body) for _ in range(4)]
         answers = await asyncio.gather(*sent)
         assert [answer.status_code for answer in answers] == [200] * 4

@@ -56,8 +56,14 @@ class Deadline:
 LONGEST_RETRY = 120
 """Seconds. The OpenAI SDK ignores a longer ``Retry-After``."""
 
+UPLOADS = 8
+"""Maximum uploads of one tenant alone at a time: each has a file on disk until it is stored."""
+
 BODY_RETRY = 1
 """Seconds until a retry when too many bodies are being read: most take less."""
+
+UPLOAD_RETRY = 5
+"""Seconds until a retry when too many files are being uploaded."""
 
 IMAGE_RETRY = 5
 """Seconds until a retry when images fill the memory, which running answers hold."""
@@ -168,6 +174,18 @@ class Ticket:
         what = "the images of current requests take"
         self._hold(images, size, what, IMAGE_RETRY, "images_full")
         self.image_bytes += size
+
+    def hold_upload(self) -> None:
+        """Hold a place for an upload until the request leaves. Raises ``QueueFull``."""
+        uploads = self._admission.uploads
+        if uploads.missing(self.tenant, 1) > 0:
+            self._admission.refuse(
+                f"{uploads.used} files are being uploaded and the limit is {UPLOADS}; retry later",
+                UPLOAD_RETRY,
+                "bodies_full",
+            )
+        uploads.take(self.tenant, 1)
+        self.on_leave(lambda: uploads.give(self.tenant, 1))
 
     def _hold(self, quota: TenantQuota, size: int, what: str, retry: float, code: Overload) -> None:
         if quota.missing(self.tenant, size) > 0:
@@ -328,6 +346,7 @@ class Admission:
         )
         self.bodies = TenantQuota(max_body_bytes, tenant_share)
         self.images = TenantQuota(max_image_bytes, tenant_share)
+        self.uploads = TenantQuota(UPLOADS, tenant_share)
         self.draining = False
         """Whether nothing is admitted any more: see ``drain``."""
         self._idle = asyncio.Event()
