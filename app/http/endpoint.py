@@ -33,7 +33,7 @@ from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.generation import CLIENT_LEFT, Generation
 from app.serving.kept_responses import ResponseStore
 from app.serving.service import GenerationRequest, GenerationService
-from app.serving.tasks import in_thread_if_large
+from app.serving.tasks import Turns, in_thread_if_large
 from app.serving.timeline import Timeline
 from app.serving.usage import UsageByKey
 from app.store.store import Store
@@ -72,6 +72,8 @@ class Api:
     """None: usage is not counted by key."""
     wake: Callable[[], None] = lambda: None
     """Called after a batch was created or cancelled."""
+    scrapes: Turns = field(default_factory=Turns)
+    """Turns to render metrics, which takes the event loop 10 ms: its other work comes between."""
     models: ServedModels = field(init=False)
     constraints: ConstraintReader = field(init=False)
 
