@@ -127,7 +127,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     place = smollm2.smollm2_file(progress) if packaged else file_on_disk(settings.model, progress)
     settings = settings.model_copy(update={"model": place})
     with progress.stage("reading the tokenizer"):
-        tokenizer = HfTokenizer.load(settings.model)
+        tokenizer = HfTokenizer.load(settings.model, settings.max_body_bytes)
     chat_format = replace(
         detect(tokenizer.chat_template, tokenizer.special_tokens),
         takes_system=tokenizer.takes_system,

@@ -67,7 +67,7 @@ _BYTES_BETWEEN_STEPS = 256
 """Bytes of a prefill accepted between two steps: a new constraint may need 1 ms for each."""
 
 HUGE_PROMPT = 1 << 17
-"""Characters from which prompts are tokenized one at a time: a million take 300 MB for a moment."""
+"""Characters from which prompts are tokenized one at a time: a million take up to 400 MB."""
 
 T = TypeVar("T")
 
