@@ -21,9 +21,6 @@ from app.serving.admission import Ticket
 TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
 
-_CHARACTERS = 4
-"""Usual characters of a token."""
-
 _ERRORS = (400, 404, 413, 429, 504)
 
 
@@ -90,8 +87,9 @@ async def _written(
     tokens: Sequence[int], ticket: Ticket, api: Api, content: Callable[[], Any]
 ) -> bytes:
     """The JSON of ``content()``; millions of tokens take seconds, and no queue limits requests."""
+    # A token has four characters or so.
     return await api.service.in_thread_if_long(
-        _CHARACTERS * len(tokens), ticket.tenant, lambda: to_json(content())
+        4 * len(tokens), ticket.tenant, lambda: to_json(content())
     )
 
 

@@ -62,9 +62,6 @@ UPLOADS = 8
 BODY_RETRY = 1
 """Seconds until a retry when too many bodies are being read: most take less."""
 
-UPLOAD_RETRY = 5
-"""Seconds until a retry when too many files are being uploaded."""
-
 IMAGE_RETRY = 5
 """Seconds until a retry when images fill the memory, which running answers hold."""
 
@@ -144,7 +141,7 @@ class Ticket:
         Raises ``QueueFull`` where the bodies that are being read leave no room for it. Only bytes
         that have come take room: a client that holds others' room has sent as many.
         """
-        what = "the request bodies being read have"
+        what = "bytes of request bodies being read"
         self._hold(self._admission.bodies, size, what, BODY_RETRY, "bodies_full")
         self.body_bytes += size
 
@@ -171,26 +168,20 @@ class Ticket:
                 "send fewer or smaller ones",
                 role="prompt",
             )
-        what = "the images of current requests take"
+        what = "bytes of images of current requests"
         self._hold(images, size, what, IMAGE_RETRY, "images_full")
         self.image_bytes += size
 
     def hold_upload(self) -> None:
         """Hold a place for an upload until the request leaves. Raises ``QueueFull``."""
         uploads = self._admission.uploads
-        if uploads.missing(self.tenant, 1) > 0:
-            self._admission.refuse(
-                f"{uploads.used} files are being uploaded and the limit is {UPLOADS}; retry later",
-                UPLOAD_RETRY,
-                "bodies_full",
-            )
-        uploads.take(self.tenant, 1)
+        self._hold(uploads, 1, "files being uploaded", 5, "bodies_full")
         self.on_leave(lambda: uploads.give(self.tenant, 1))
 
     def _hold(self, quota: TenantQuota, size: int, what: str, retry: float, code: Overload) -> None:
         if quota.missing(self.tenant, size) > 0:
             self._admission.refuse(
-                f"{what} {quota.used} bytes and the limit is {quota.alone}; retry later",
+                f"there are {quota.used} {what} and the limit is {quota.alone}; retry later",
                 retry,
                 code,
             )

@@ -93,18 +93,14 @@ class Bindings:
             return known[1]
         task = self._binding.get(key)
         if task is None:
-            work = self._bind(key, constraint, texts, length, tenant)
+            bind = partial(self._bind, key, constraint, texts)
+            work = self._long.run(tenant, bind) if length > _LONG else bind()
             task = self.tasks.start(work, lambda: self._binding.pop(key))
             self._binding[key] = task
         return await asyncio.shield(task)
 
     async def _bind(
-        self,
-        key: _Key,
-        base: Constraint,
-        texts: Mapping[Source, Sequence[str]],
-        length: int,
-        tenant: str,
+        self, key: _Key, base: Constraint, texts: Mapping[Source, Sequence[str]]
     ) -> _Bound:
         scope, _, digests = key
         names = {source: (scope, digest, source.words) for source, digest in digests}
@@ -118,8 +114,7 @@ class Bindings:
             by_source = {source: documents[name] for source, name in names.items()}
             return base.bind(by_source), by_source
 
-        in_thread = partial(asyncio.to_thread, work)
-        bound = await (self._long.run(tenant, in_thread) if length > _LONG else in_thread())
+        bound = await asyncio.to_thread(work)
         self._documents.update(documents)
         self._bindings.add(key, (base, bound))
         return bound
