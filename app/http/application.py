@@ -15,7 +15,7 @@ from app.http.completions import parse as completions
 from app.http.edge import Edge
 from app.http.endpoint import Api, api_of
 from app.http.errors import install_error_handlers
-from app.http.keys import METRICS_PATH
+from app.http.keys import METRICS_PATH, tenant_of
 from app.http.messages import parse as messages
 from app.http.openapi import Shape, describe, install_openapi, response
 from app.http.responses import parse as responses
@@ -64,7 +64,12 @@ async def ready(request: Request) -> JSONResponse:
     ),
 )
 async def metrics(request: Request) -> Response:
-    content, content_type = api_of(request).render_metrics()
+    api = api_of(request)
+
+    async def render() -> tuple[bytes, str]:
+        return api.render_metrics()
+
+    content, content_type = await api.scrapes.run(tenant_of(request.scope), render)
     return Response(content, media_type=content_type)
 
 

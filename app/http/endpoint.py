@@ -33,7 +33,7 @@ from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.generation import CLIENT_LEFT, Generation
 from app.serving.kept_responses import ResponseStore
 from app.serving.service import GenerationRequest, GenerationService
-from app.serving.tasks import in_thread_if_large
+from app.serving.tasks import Turns, in_thread_if_large
 from app.serving.timeline import Timeline
 from app.serving.usage import UsageByKey
 from app.store.store import Store
@@ -47,8 +47,6 @@ _MOST_FETCHED = 16
 """Maximum schemas that are read from the store for one request."""
 _UNSTREAMED_CHUNKS = 32
 """Chunks that are collected before the task of an unstreamed answer wakes."""
-UPLOADS = 8
-"""Maximum uploads at a time, of all clients: each has a file on disk until it is stored."""
 
 Call = TypeVar("Call")
 T = TypeVar("T")
@@ -74,11 +72,10 @@ class Api:
     """None: usage is not counted by key."""
     wake: Callable[[], None] = lambda: None
     """Called after a batch was created or cancelled."""
+    scrapes: Turns = field(default_factory=Turns)
+    """Turns to render metrics, which takes the event loop 10 ms: its other work comes between."""
     models: ServedModels = field(init=False)
     constraints: ConstraintReader = field(init=False)
-    uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UPLOADS))
-    large_answers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-    """Limits large answers of ``/tokenize`` and ``/detokenize`` to one at a time."""
 
     def __post_init__(self) -> None:
         self.models = ServedModels(self.config, self.service.adapters)

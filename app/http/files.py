@@ -13,9 +13,9 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from app.core.errors import InvalidRequest, QueueFull, StoreUnavailable
+from app.core.errors import InvalidRequest, StoreUnavailable
 from app.http.config import ApiConfig
-from app.http.endpoint import UPLOADS, api_of
+from app.http.endpoint import api_of
 from app.http.errors import BodyTooLarge, NotKept
 from app.http.keys import owner_of
 from app.http.openapi import Deleted, Json, Page, Shape, describe
@@ -70,12 +70,9 @@ async def upload(request: Request) -> Response:
             "origin to LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
         )
     store = api.stored("files")
-    if api.uploads.locked():
-        message = f"{UPLOADS} files are being uploaded, the limit; retry later"
-        raise QueueFull(message, retry_after=5, code="bodies_full")
-    async with api.uploads:
-        ignored = Ignored(refuses=api.config.unknown_fields == "refuse")
-        row = await _upload(store, request, api.config, ignored)
+    request.state.ticket.hold_upload()
+    ignored = Ignored(refuses=api.config.unknown_fields == "refuse")
+    row = await _upload(store, request, api.config, ignored)
     return JSONResponse(shown(row), headers=ignored.headers)
 
 

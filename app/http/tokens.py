@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -22,10 +20,6 @@ from app.serving.admission import Ticket
 
 TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
-
-LARGE = 1 << 16
-"""Number of tokens from which answers are written one at a time: millions take seconds and 300 MB,
-and these routes have no queue."""
 
 _ERRORS = (400, 404, 413, 429, 504)
 
@@ -89,10 +83,14 @@ router = APIRouter()
 """Routes without a queue, as no model runs."""
 
 
-async def _written(tokens: Sequence[int], api: Api, content: Callable[[], Any]) -> bytes:
-    """The JSON of ``content()``, made on a thread: it may be megabytes."""
-    async with api.large_answers if len(tokens) > LARGE else contextlib.nullcontext():
-        return await asyncio.to_thread(lambda: to_json(content()))
+async def _written(
+    tokens: Sequence[int], ticket: Ticket, api: Api, content: Callable[[], Any]
+) -> bytes:
+    """The JSON of ``content()``; millions of tokens take seconds, and no queue limits requests."""
+    # A token has four characters or so.
+    return await api.service.in_thread_if_long(
+        4 * len(tokens), ticket.tenant, lambda: to_json(content())
+    )
 
 
 def _parse_tokenize(
@@ -132,7 +130,7 @@ async def _tokenize(call: tuple[Prompt, bool, bool], ticket: Ticket, api: Api) -
             "token_strs": [known[token] for token in tokens] if strings else None,
         }
 
-    return await _written(tokens, api, content)
+    return await _written(tokens, ticket, api, content)
 
 
 def _parse_detokenize(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Sequence[int]:
@@ -144,7 +142,8 @@ def _parse_detokenize(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Se
 
 
 async def _detokenize(tokens: Sequence[int], ticket: Ticket, api: Api) -> bytes:
-    return await _written(tokens, api, lambda: {"prompt": api.service.tokenizer.decode(tokens)})
+    decode = api.service.tokenizer.decode
+    return await _written(tokens, ticket, api, lambda: {"prompt": decode(tokens)})
 
 
 router.post(

@@ -14,7 +14,6 @@ everything: the engine gives back blocks out of the window (see ``core.cache``).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import mmap
 from bisect import bisect_right
@@ -27,6 +26,7 @@ from torch import Tensor
 
 from app.core.cache import window_blocks
 from app.core.errors import UnsupportedModel
+from app.core.memory import return_freed_memory
 
 _SCALE = torch.float32
 
@@ -258,12 +258,6 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
         raise UnsupportedModel(
             f"the system refuses {nbytes} bytes for one layer of the cache; lower kv_cache_bytes"
         ) from error
-
-
-def return_freed_memory() -> None:
-    """Give pages of freed memory back to the system; loading a model leaves 100 MiB of them."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's
-        trim(0)
 
 
 def fresh_pages(nbytes: int) -> Tensor:

@@ -18,6 +18,7 @@ from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
 from app.core.gguf_file import forget_gguf, parts_of
 from app.core.images import VisionEncoder, VisionSpec
+from app.core.memory import return_freed_memory
 from app.core.progress import SILENCE, Progress
 from app.core.request import Adapter
 from app.core.text import Tokenizer
@@ -106,7 +107,6 @@ def load_backend(
         library_log.enable_propagation()
     with reporting_compilations(progress):
         backend = _load(settings, observer, progress)
-    from app.model.kv_storage import return_freed_memory
 
     linecache.clearcache()  # source files that libraries read at their import: 2 MiB
     return_freed_memory()
@@ -127,7 +127,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     place = smollm2.smollm2_file(progress) if packaged else file_on_disk(settings.model, progress)
     settings = settings.model_copy(update={"model": place})
     with progress.stage("reading the tokenizer"):
-        tokenizer = HfTokenizer.load(settings.model)
+        tokenizer = HfTokenizer.load(settings.model, settings.max_body_bytes)
     chat_format = replace(
         detect(tokenizer.chat_template, tokenizer.special_tokens),
         takes_system=tokenizer.takes_system,

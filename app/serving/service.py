@@ -7,6 +7,7 @@ import functools
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan, prepare
@@ -25,6 +26,7 @@ from app.core.errors import (
     RejectedToken,
 )
 from app.core.events import RequestObserver
+from app.core.memory import return_freed_memory
 from app.core.request import Adapter, ChoiceOptions, EngineRequest, GenerationOptions
 from app.core.text import Tokenizer
 from app.core.verbatim import passages_of
@@ -35,6 +37,7 @@ from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
 from app.serving.images.intake import ImageIntake
+from app.serving.tasks import Turns
 from app.serving.timeline import Timeline
 from app.serving.worker import DEATH_NOTICE, RETRY_SECONDS, EngineWorker
 
@@ -64,7 +67,9 @@ _BYTES_BETWEEN_STEPS = 256
 """Bytes of a prefill accepted between two steps: a new constraint may need 1 ms for each."""
 
 HUGE_PROMPT = 1 << 17
-"""Characters from which prompts are tokenized one at a time, to keep threads free for others."""
+"""Characters from which prompts are tokenized one at a time: a million take up to 400 MB."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +110,8 @@ class GenerationService:
     clock: Callable[[], float]
     """``observer`` and ``clock`` are for the ``Timeline`` of a request."""
     fresh_seed: Callable[[], int] = lambda: secrets.randbits(63)
-    _huge_prompts: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(1), init=False
-    )
+    _long_texts: Turns = field(default_factory=lambda: Turns(4), init=False)
+    _huge_texts: Turns = field(default_factory=Turns, init=False)
 
     @property
     def fault(self) -> str | None:
@@ -176,7 +180,9 @@ class GenerationService:
                         )
                         relaxations |= dict.fromkeys(constraint.relaxed)
                         if constraint.holes:
-                            constraint, quotable = await self._bind(constraint, prompt, scope)
+                            constraint, quotable = await self._bind(
+                                constraint, prompt, scope, ticket.tenant
+                            )
                         if plan.prefill_text:
                             start = await self._start(constraint, plan.prefill_text.encode())
                 if plan.images is not None and plan.images.images:
@@ -281,7 +287,7 @@ class GenerationService:
         return state
 
     async def _bind(
-        self, constraint: Constraint, prompt: Prompt, scope: str
+        self, constraint: Constraint, prompt: Prompt, scope: str, tenant: str
     ) -> tuple[Constraint, Quotable]:
         """``constraint`` with its holes filled from the prompt's texts, and those texts."""
         texts = passages(prompt)
@@ -292,7 +298,7 @@ class GenerationService:
                     "has images and no text; leave x-verbatim out, or send the text as well",
                     role="constraint",
                 )
-        bound, documents = await self.bindings.bind(constraint, texts, scope)
+        bound, documents = await self.bindings.bind(constraint, texts, scope, tenant)
         return bound, Quotable(texts, documents)
 
     async def _plan(
@@ -305,7 +311,7 @@ class GenerationService:
     ) -> AnswerPlan:
         """The plan of the answers to ``prompt``; without ``request``, only its prompt is of use.
 
-        Long prompts, and those with images, are tokenized on a thread, huge ones one at a time.
+        Prompts with images are made on a thread.
         """
         config, expand = self.config, None
         if isinstance(prompt, Conversation) and prompt.images:
@@ -333,12 +339,24 @@ class GenerationService:
             add_special_tokens=add_special_tokens,
         )
         length = text_length(prompt, HUGE_PROMPT)
-        if length < LONG_PROMPT and expand is None:
+        return await self.in_thread_if_long(
+            length if expand is None else max(length, LONG_PROMPT), ticket.tenant, work
+        )
+
+    async def in_thread_if_long(self, length: int, tenant: str, work: Callable[[], T]) -> T:
+        """``work()`` with the tokenizer on so many characters; tenants take turns on threads."""
+        if length < LONG_PROMPT:
             return work()
         if length < HUGE_PROMPT:
-            return await asyncio.to_thread(work)
-        async with self._huge_prompts:
-            return await asyncio.to_thread(work)
+            return await self._long_texts.run(tenant, lambda: asyncio.to_thread(work))
+
+        def huge() -> T:
+            try:
+                return work()
+            finally:
+                return_freed_memory()
+
+        return await self._huge_texts.run(tenant, lambda: asyncio.to_thread(huge))
 
     def _max_tokens(self, options: GenerationOptions, plan: AnswerPlan) -> int:
         room, prompt_tokens = self.config.max_sequence_tokens, len(plan.prompt)

@@ -1,4 +1,4 @@
-"""Tasks that go on when nobody waits for them any more, and work off the event loop."""
+"""Tasks that go on when nobody waits for them any more, turns, and work off the event loop."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
+
+from app.serving.workers.fair_pool import FairPool
 
 T = TypeVar("T")
 
@@ -57,3 +59,28 @@ class Tasks:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+class Turns:
+    """Work of which ``most`` runs at a time; tenants take turns, fair in time of use.
+
+    A turn lasts as long as its work, also if nobody waits for that any more: otherwise a client
+    that disconnects and tries again would have more than its turn. Event loop's thread only.
+    """
+
+    def __init__(self, most: int = 1) -> None:
+        self._free = FairPool[None]()
+        for _ in range(most):
+            self._free.release(None)
+        self.tasks = Tasks()
+
+    async def run(self, tenant: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        await self._free.acquire(tenant)
+        clock = asyncio.get_running_loop().time
+        started = clock()
+
+        def end() -> None:
+            self._free.charge(tenant, clock() - started)
+            self._free.release(None)
+
+        return await asyncio.shield(self.tasks.start(work(), end))

@@ -32,8 +32,10 @@ _OWN_ARGUMENTS = frozenset(
 class HfTokenizer:
     """A fast Hugging Face tokenizer, for prompts and for re-tokenizing answers. Thread-safe."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_characters: int = 4 << 20) -> None:
+        """``max_characters``: of a prompt; to tokenize one takes up to 400 bytes of memory."""
         self.hf = tokenizer
+        self._max_characters = max_characters
         self._prompts: FastTokenizer = backend_of(tokenizer)
         self._answers = _copy(self._prompts)
         for own in (self._prompts, self._answers):
@@ -47,18 +49,18 @@ class HfTokenizer:
         self._mark_pattern = re.compile("")
 
     @classmethod
-    def load(cls, name: str) -> HfTokenizer:
+    def load(cls, name: str, max_characters: int = 4 << 20) -> HfTokenizer:
         """The tokenizer of a folder, Hub name or GGUF file. Never runs code from the repository.
 
         Raises ``UnsupportedModel`` if there is no tokenizer to load.
         """
         if is_gguf(name):
-            return cls(gguf_tokenizer(name))
+            return cls(gguf_tokenizer(name), max_characters)
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         except Exception as error:  # tokenizers raises no kind of its own
             raise UnsupportedModel(f"cannot load the tokenizer of {name}: {error}") from error
-        return cls(tokenizer)
+        return cls(tokenizer, max_characters)
 
     @property
     def chat_template(self) -> str | None:
@@ -143,8 +145,9 @@ class HfTokenizer:
         """Tokens of prompt text; names of special tokens in it become those tokens.
 
         ``add_special_tokens`` adds the tokenizer's default tokens before and after it (mostly the
-        beginning of sequence); a chat template writes these itself.
+        beginning of sequence); a chat template writes these itself. Raises ``InvalidRequest``.
         """
+        self._check_length(text)
         # encode_batch_fast releases the GIL; encode does not.
         (encoding,) = self._prompts.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids: list[int] = encoding.ids
@@ -196,9 +199,18 @@ class HfTokenizer:
             raise InvalidRequest(
                 f"the model's chat template refuses these messages: {error}", param="messages"
             ) from error
+        self._check_length(str(text))
         pieces = str(text).split(SEAM)
         tokens = [token for piece in pieces for token in self.encode_prompt(piece)]
         return RenderedPrompt(tokens, "".join(pieces)[-_TAIL:])
+
+    def _check_length(self, text: str) -> None:
+        if len(text) > self._max_characters:
+            raise InvalidRequest(
+                f"the prompt has {len(text)} characters of text and the limit is "
+                f"{self._max_characters} (LEAPJSON_MAX_BODY_BYTES); shorten it",
+                role="prompt",
+            )
 
     def _encode_plain(self, text: str) -> list[int]:
         if not self._sentinel_ids:

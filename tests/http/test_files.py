@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from app.core.events import RequestStats
 from app.http.config import ApiConfig
 from app.http.keys import ApiKeys
+from app.serving.admission.admission import UPLOADS
 from app.serving.kept_responses import KeptResponse, StoredResponses
 from app.serving.usage import UsageByKey
 from app.store.rows import SCHEMA
@@ -22,7 +24,7 @@ from app.store.store import Store
 from app.store.tables import files
 from tests.http.harness import CONFIG, application, chat, client_of
 from tests.http.responses import asking
-from tests.serving.fakes import Bench
+from tests.serving.fakes import Bench, until
 from tests.store.lines import jsonl, open_folder
 
 FILES, BATCHES = "/v1/files", "/v1/batches"
@@ -396,3 +398,27 @@ async def test_an_answer_is_given_though_the_store_that_should_keep_it_is_away(
         assert (await client.post("/v1/responses", json=asking())).status_code == 200
         later = asking(previous_response_id="resp_x")
         assert (await client.post("/v1/responses", json=later)).status_code == 503
+
+
+async def test_a_keys_slow_uploads_leave_room_for_those_of_others(store: Store) -> None:
+    gate = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"--x"
+        await gate.wait()
+
+    bench = Bench(tenant_share=0.9)
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    async with using(store, KEYED, bench) as client:
+        sent = [client.post(FILES, content=slow(), headers={**ANN, **form}) for _ in range(UPLOADS)]
+        slow_ones = [asyncio.create_task(each) for each in sent]
+        await until(lambda: bench.admission.uploads.used == UPLOADS)
+        refused = await upload(client, headers=ANN)
+        assert refused.status_code == 429
+        assert f"the limit is {UPLOADS}" in refused.json()["error"]["message"]
+        assert fits(refused, FILES)
+        assert (await upload(client, headers=BOB)).status_code == 200
+        gate.set()
+        assert {each.status_code for each in await asyncio.gather(*slow_ones)} == {400}
+        assert (await upload(client, headers=ANN)).status_code == 200
+    assert bench.admission.uploads.used == 0

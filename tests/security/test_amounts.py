@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 from app.answer.formats import ChatFormat
@@ -21,9 +22,8 @@ from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerUsage
 from app.engine import EngineConfig
 from app.http.keys import ApiKeys
-from app.http.tokens import LARGE
 from tests.engine.harness import answer_of, constraint, make_engine, request, templates, varied
-from tests.http.harness import CHAT, CONFIG, chat, client_of
+from tests.http.harness import CHAT, CONFIG, application, chat, client_of
 from tests.servers import Forked
 from tests.serving.fakes import Bench
 
@@ -72,7 +72,7 @@ async def test_large_answers_about_tokens_are_made_one_after_the_other(
 
     monkeypatch.setattr(bench.tokenizer, "decode", decode)
     async with client_of(bench, ROOMY) as client:
-        body = {"tokens": [1] * (LARGE + 1)}
+        body = {"tokens": [1] * (1 << 16)}
         sent = [client.post("/detokenize", json=body) for _ in range(4)]
         answers = await asyncio.gather(*sent)
         assert [answer.status_code for answer in answers] == [200] * 4
@@ -113,6 +113,28 @@ def test_an_answer_that_nearly_calls_tools_is_read_in_linear_time(
         return steps_to_read(reader, piece * times)
 
     assert steps(800) < 2.5 * steps(400)
+
+
+async def test_the_event_loop_has_its_turn_between_two_renderings_of_metrics() -> None:
+    app, turns, rendered = application(Bench()), 0, list[int]()
+
+    async def other_work() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def render() -> tuple[bytes, str]:
+        rendered.append(turns)
+        return b"", "text/plain"
+
+    app.state.api.render_metrics = render
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        other = asyncio.create_task(other_work())
+        await asyncio.gather(*[client.get("/metrics") for _ in range(20)])
+        other.cancel()
+    assert len(set(rendered)) == 20
 
 
 def test_every_key_is_compared_whether_or_not_one_was_found(

@@ -136,6 +136,31 @@ async def test_a_registration_has_the_deadline_of_a_request() -> None:
         assert bench.admission.live == 0
 
 
+async def test_a_tenants_many_registrations_are_not_all_explained_before_anothers() -> None:
+    bench, explained, gate = Bench(tenant_share=0.9), list[str](), asyncio.Event()
+
+    async def explain(asked: Any, tenant: str) -> bytes:
+        explained.append(tenant)
+        await gate.wait()
+        return b"null"
+
+    bench.schemas._explain = explain
+
+    async def register(number: int, tenant: str) -> None:
+        ticket = bench.admission.enter(tenant)
+        await bench.schemas.register(spec(number), None, ticket)
+        ticket.leave()
+
+    many = [asyncio.create_task(register(number, "many")) for number in range(6)]
+    await until(lambda: bool(explained))
+    await asyncio.sleep(0.01)
+    one = asyncio.create_task(register(6, "one"))
+    await asyncio.sleep(0.01)
+    gate.set()
+    await asyncio.gather(one, *many)
+    assert explained.index("one") == 1
+
+
 class SlowToHash(str):
     """A string that starts the thread ``meanwhile`` when it is hashed for the second time."""
 

@@ -356,3 +356,36 @@ async def test_huge_prompts_wait_for_one_another_and_others_do_not() -> None:
         assert len(running) == 1
         gate.set()
         assert len(await asyncio.gather(*huge)) == 40
+
+
+@pytest.mark.parametrize("length", [5_000, 200_000])
+async def test_a_tenants_many_long_prompts_are_not_all_before_anothers(length: int) -> None:
+    """Also if its clients leave: what a thread has begun keeps its turn."""
+    async with Bench().running() as bench:
+        gate, encode = threading.Event(), bench.tokenizer.encode_prompt
+        begun: list[str] = []
+
+        def slow(text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
+            begun.append(text[0])
+            assert gate.wait(timeout=300)
+            return encode(text, add_special_tokens=add_special_tokens)
+
+        bench.tokenizer.encode_prompt = slow  # type: ignore[method-assign]
+
+        def tokens_for(tenant: str) -> asyncio.Task[Sequence[int]]:
+            prompt, ticket = TextPrompt(tenant * length), bench.admission.enter(tenant)
+            return asyncio.create_task(bench.service.tokenize(prompt, ticket))
+
+        left = [tokens_for("a") for _ in range(40)]
+        await until(lambda: bool(begun))
+        for _ in range(20):  # each time, those that run would make room for more
+            left.pop(0).cancel()
+            await asyncio.sleep(0.001)
+        other = tokens_for("b")
+        await asyncio.sleep(0.01)
+        at_once = len(begun)
+        gate.set()
+        assert len(await other) > length
+        await asyncio.gather(*left)
+        assert at_once <= 4
+        assert begun.index("b") <= 2 * at_once

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from app.core.errors import InvalidRequest, UnsupportedModel
-from app.core.text import RenderedPrompt
+from app.core.text import SEAM, RenderedPrompt
 from app.text import HfTokenizer, Vocabulary
 from app.text.tokenizer import _copy
 
@@ -63,6 +63,18 @@ def test_a_chat_becomes_a_prompt_by_the_template() -> None:
     assert prompt == RenderedPrompt(tokenizer.encode_prompt("<s>user:hi<s>"), "<s>user:hi<s>")
     long = tokenizer.render_chat([{"role": "user", "content": "hi" * 100}])
     assert long.tail == ("hi" * 100 + "<s>")[-64:]
+
+
+def test_a_prompt_of_too_much_text_is_refused_before_it_is_tokenized() -> None:
+    tokenizer = HfTokenizer(byte_level_tokenizer("{{ messages[0].content }}").hf, max_characters=4)
+    assert len(tokenizer.encode_prompt("abcd")) == 4
+    chat = [{"role": "user", "content": "abcd"}]
+    assert len(tokenizer.render_chat(chat).tokens) == 4
+    with pytest.raises(InvalidRequest, match="has 5 characters of text and the limit is 4"):
+        tokenizer.encode_prompt("abcde")
+    chat[0]["content"] = f"ab{SEAM}cd"
+    with pytest.raises(InvalidRequest, match="has 5 characters"):
+        tokenizer.render_chat(chat)
 
 
 def test_tools_and_options_reach_the_template() -> None:

@@ -56,6 +56,9 @@ class Deadline:
 LONGEST_RETRY = 120
 """Seconds. The OpenAI SDK ignores a longer ``Retry-After``."""
 
+UPLOADS = 8
+"""Maximum uploads of one tenant alone at a time: each has a file on disk until it is stored."""
+
 BODY_RETRY = 1
 """Seconds until a retry when too many bodies are being read: most take less."""
 
@@ -138,7 +141,7 @@ class Ticket:
         Raises ``QueueFull`` where the bodies that are being read leave no room for it. Only bytes
         that have come take room: a client that holds others' room has sent as many.
         """
-        what = "the request bodies being read have"
+        what = "bytes of request bodies being read"
         self._hold(self._admission.bodies, size, what, BODY_RETRY, "bodies_full")
         self.body_bytes += size
 
@@ -165,14 +168,20 @@ class Ticket:
                 "send fewer or smaller ones",
                 role="prompt",
             )
-        what = "the images of current requests take"
+        what = "bytes of images of current requests"
         self._hold(images, size, what, IMAGE_RETRY, "images_full")
         self.image_bytes += size
+
+    def hold_upload(self) -> None:
+        """Hold a place for an upload until the request leaves. Raises ``QueueFull``."""
+        uploads = self._admission.uploads
+        self._hold(uploads, 1, "files being uploaded", 5, "bodies_full")
+        self.on_leave(lambda: uploads.give(self.tenant, 1))
 
     def _hold(self, quota: TenantQuota, size: int, what: str, retry: float, code: Overload) -> None:
         if quota.missing(self.tenant, size) > 0:
             self._admission.refuse(
-                f"{what} {quota.used} bytes and the limit is {quota.alone}; retry later",
+                f"there are {quota.used} {what} and the limit is {quota.alone}; retry later",
                 retry,
                 code,
             )
@@ -328,6 +337,7 @@ class Admission:
         )
         self.bodies = TenantQuota(max_body_bytes, tenant_share)
         self.images = TenantQuota(max_image_bytes, tenant_share)
+        self.uploads = TenantQuota(UPLOADS, tenant_share)
         self.draining = False
         """Whether nothing is admitted any more: see ``drain``."""
         self._idle = asyncio.Event()

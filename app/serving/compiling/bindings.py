@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from weakref import WeakValueDictionary
 
 from app.core.constraint import Constraint
 from app.core.errors import InvalidRequest
 from app.core.lru import GrowingLru
 from app.core.verbatim import Document, Passage, Source, passages_of
-from app.serving.tasks import Tasks
+from app.serving.tasks import Tasks, Turns
 
 _LONG = 50_000
-"""Characters from which documents are indexed one at a time, to keep cores free."""
+"""Characters from which documents are indexed one at a time, tenants in turn: cores stay free."""
 
 _MOST = 4_096
 """Maximum number of cached bindings."""
@@ -58,7 +58,7 @@ class Bindings:
         """Those in use, by scope, digest of the texts, and whether pieces are made of words."""
         self._binding: dict[_Key, asyncio.Task[_Bound]] = {}
         self.tasks = Tasks()
-        self._long = asyncio.Semaphore(1)
+        self._long = Turns()
 
     @property
     def nbytes(self) -> int:
@@ -66,7 +66,11 @@ class Bindings:
         return self._bindings.nbytes
 
     async def bind(
-        self, constraint: Constraint, passages: Sequence[Passage], scope: str = ""
+        self,
+        constraint: Constraint,
+        passages: Sequence[Passage],
+        scope: str = "",
+        tenant: str = "",
     ) -> _Bound:
         """``constraint`` with its holes filled from ``passages``, and what fills them.
 
@@ -89,13 +93,14 @@ class Bindings:
             return known[1]
         task = self._binding.get(key)
         if task is None:
-            work = self._bind(key, constraint, texts, length)
+            bind = partial(self._bind, key, constraint, texts)
+            work = self._long.run(tenant, bind) if length > _LONG else bind()
             task = self.tasks.start(work, lambda: self._binding.pop(key))
             self._binding[key] = task
         return await asyncio.shield(task)
 
     async def _bind(
-        self, key: _Key, base: Constraint, texts: Mapping[Source, Sequence[str]], length: int
+        self, key: _Key, base: Constraint, texts: Mapping[Source, Sequence[str]]
     ) -> _Bound:
         scope, _, digests = key
         names = {source: (scope, digest, source.words) for source, digest in digests}
@@ -109,8 +114,7 @@ class Bindings:
             by_source = {source: documents[name] for source, name in names.items()}
             return base.bind(by_source), by_source
 
-        async with self._long if length > _LONG else contextlib.nullcontext():
-            bound = await asyncio.to_thread(work)
+        bound = await asyncio.to_thread(work)
         self._documents.update(documents)
         self._bindings.add(key, (base, bound))
         return bound

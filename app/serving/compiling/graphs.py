@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -13,8 +12,7 @@ from app.core.graphs import GraphOptions, GraphSpec, WalkSpec
 from app.core.lru import Lru
 from app.serving.admission import Ticket
 from app.serving.compiling.schema_registry import RegisteredSchema
-from app.serving.tasks import Tasks
-from app.serving.workers.fair_pool import FairPool
+from app.serving.tasks import Turns
 
 Draw = Callable[[GraphSpec, str], Coroutine[Any, Any, bytes]]
 """From a graph and the tenant that asks to its picture as JSON; raises ``ConstraintError``."""
@@ -35,9 +33,8 @@ class Graphs:
         self._draw = draw
         self._walk = walk
         self._pictures: Lru[_Key, bytes] = Lru(max_bytes, len)
-        self._turns: FairPool[None] = FairPool()
-        self._turns.release(None)
-        self.tasks = Tasks()
+        self._turns = Turns()
+        self.tasks = self._turns.tasks
 
     async def picture(
         self, registered: RegisteredSchema, options: GraphOptions, ticket: Ticket
@@ -53,7 +50,9 @@ class Graphs:
         asked = GraphSpec(registered.spec, options)
         async with ticket.deadline().holds("the graph had not been drawn"):
             try:
-                picture = await self._in_turn(partial(self._draw, asked, ticket.tenant), ticket)
+                picture = await self._turns.run(
+                    ticket.tenant, partial(self._draw, asked, ticket.tenant)
+                )
             except ConstraintTooComplex as error:
                 # The schema can be used: the reason why there is no picture stands in its place.
                 problem = {"error": {"message": str(error), "code": error.code}}
@@ -75,18 +74,4 @@ class Graphs:
         """
         asked = WalkSpec(GraphSpec(registered.spec, options), text, state)
         async with ticket.deadline().holds("the text had not been checked"):
-            return await self._in_turn(partial(self._walk, asked, ticket.tenant), ticket)
-
-    async def _in_turn(
-        self, work: Callable[[], Coroutine[Any, Any, bytes]], ticket: Ticket
-    ) -> bytes:
-        await self._turns.acquire(ticket.tenant)
-        clock = asyncio.get_running_loop().time
-        started = clock()
-
-        def end() -> None:
-            self._turns.charge(ticket.tenant, clock() - started)
-            self._turns.release(None)
-
-        # Shielded: a turn lasts as long as its job.
-        return await asyncio.shield(self.tasks.start(work(), end))
+            return await self._turns.run(ticket.tenant, partial(self._walk, asked, ticket.tenant))

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintTooComplex, InvalidRequest, UnknownSchema
@@ -17,7 +18,7 @@ from app.core.specs import Choice, Grammar, JsonSchema, Regex
 from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.schema_store import LONGEST_WAIT, SchemaStore
-from app.serving.tasks import Tasks, in_thread_if_large
+from app.serving.tasks import Turns, in_thread_if_large
 from app.store.rows import SCHEMA
 
 logger = logging.getLogger(__name__)
@@ -82,8 +83,8 @@ class SchemaRegistry:
         self._lock = threading.Lock()
         """Held while ``_schemas`` changes, always briefly."""
         # One at a time: the other compile workers are for the schemas of answers.
-        self._explaining = asyncio.Semaphore(1)
-        self.tasks = Tasks()
+        self._explaining = Turns()
+        self.tasks = self._explaining.tasks
         self._store = store
 
     async def register(
@@ -106,10 +107,8 @@ class SchemaRegistry:
         ticket.take(1)
         async with ticket.deadline().holds("the schema had not been compiled"):
             await self._constraints.get(spec, ticket.tenant, ticket.tier, size=ticket.size)
-            await self._explaining.acquire()
-            # Shielded: there is no more than one job, so that nobody gains by leaving.
-            work = self._explained(key, spec, name, ticket.tenant)
-            return await asyncio.shield(self.tasks.start(work, self._explaining.release))
+            work = partial(self._explained, key, spec, name, ticket.tenant)
+            return await self._explaining.run(ticket.tenant, work)
 
     def find(self, schema_id: str) -> RegisteredSchema:
         """Raises ``UnknownSchema``. Counts as a use. Any thread may call it."""
