@@ -477,13 +477,12 @@ class Places:
                 yield from (text + BYTES[byte] for byte in bytes_of(allowed & ~left))
 
     def repeating_bytes(self, place: Place) -> ByteSet:
-        """The next bytes after which an item or a name may still repeat one that was seen.
+        """The next bytes after which an item or a name may repeat one that was seen; an item may
+        begin with them.
 
         All other bytes of a class of the row lead to the same place.
         """
-        found: set[int] = set()
-        for level in place.repeatable:
-            found |= place.frames[level].next_bytes()
+        found = {byte for frame in place.frames for byte in frame.next_bytes()}
         name = place.names.repeatable
         if name is not None:
             found |= {*name.next_bytes(), *b'"\\:', *BLANKS}

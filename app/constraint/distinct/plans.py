@@ -55,10 +55,13 @@ class Plans:
         if self._pool.items_are_needed or seen:
             count = 1 + (length // 2 if self._pool.items_are_needed else 0)
             length += count * self._longer(self._strings, seen + count, *self._items)
-        if self._pool.needed_names:
+        if names := self._pool.needed_names:
             seen = max([len(each.texts) for each in place.names.open if each], default=0)
             count = 1 + length // 4
-            length += count * self._longer(self._strings, seen + count, *self._pool.needed_names)
+            number = seen + count
+            if len(names) > 1 and any(self._strings.count(each, number) < number for each in names):
+                return INFINITE  # a name of another kind may be needed, with a longer value
+            length += count * self._longer(self._strings, number, *names)
         return length
 
     def _longer(self, counting: Counting, number: int, *languages: Expression) -> int:
