@@ -145,7 +145,7 @@ def _relaxed_leaf(
             raise refused if refused.subject else refused.about(spec.subject)
         for edit in more:
             pointer = renamed(pointer_to(edit), edits)
-            reason = _reason(refused, pointer)
+            reason = _reason(refused, pointer, edits)
             found.append(Relaxation(pointer, edit[1], reason, edit[0], spec.subject))
         schema = edited(schema, *more)
         edits += more
@@ -186,14 +186,15 @@ def _upward(edit: Edit) -> Iterator[Edit]:
     yield _ALL
 
 
-def _reason(error: ConstraintError, pointer: str) -> str:
-    """The reason of a relaxation, with its place if that is not ``pointer``."""
+def _reason(error: ConstraintError, pointer: str, edits: list[Edit]) -> str:
+    """The reason of a relaxation after ``edits``, with its place if that is not ``pointer``."""
     if pointer == "/$schema":
         return "$schema names an unknown draft; the schema is read as draft 2020-12"
     at = getattr(error, "pointer", None)
     why = getattr(error, "reason", "") or str(error)
     if isinstance(error, UnsatisfiableSchema):
         return why  # it says where
+    at = None if at is None else renamed(at, edits)
     return why if at is None or at == pointer else f"{why} (at {at or 'the root'})"
 
 

@@ -228,11 +228,16 @@ def edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[boo
 
 
 def renamed(pointer: str, edits: list[Edit]) -> str:
-    """The pointer before ``edits`` of one after them: ``anyOf`` may have been ``oneOf``."""
+    """The pointer before ``edits`` of one after them: ``anyOf`` may have been ``oneOf``, and before
+    a name in ``required`` there may have been others."""
     for place, keyword in reversed(edits):
         now = f"{place}/anyOf"
         if keyword == "oneOf" and (pointer == now or pointer.startswith(now + "/")):
             pointer = f"{place}/oneOf{pointer[len(now) :]}"
+        elif _is_name((place, keyword)):
+            (names, _, gone), (others, _, index) = place.rpartition("/"), pointer.rpartition("/")
+            if names == others and int(index) >= int(gone):
+                pointer = f"{names}/{int(index) + 1}"
     return pointer
 
 
@@ -245,4 +250,5 @@ def pointer_to(edit: Edit) -> str:
 def _is_name(edit: Edit) -> bool:
     """Whether it is about one name in ``required``."""
     place, keyword = edit
-    return keyword == "required" and place.rpartition("/")[0].endswith("/required")
+    names, _, index = place.rpartition("/")
+    return keyword == "required" and names.endswith("/required") and index.isdecimal()
