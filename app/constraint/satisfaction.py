@@ -51,9 +51,8 @@ def _relaxed_but(written: Written, number: int) -> Any:
     """The schema with all relaxations but one."""
     schema, kept = written.schema, written.relaxed[number]
     for index, each in enumerate(written.relaxed):
-        # without the edit that makes a ``oneOf`` an ``anyOf``, later places are in the ``oneOf``
-        place = renamed(each.place, [(kept.place, kept.keyword)]) if index > number else each.place
-        edit = (place, each.keyword)
+        moving = [(kept.place, kept.keyword)] if kept.moves and index > number else []
+        edit = (renamed(each.place, moving), each.keyword)
         if each.inexact:  # nothing was dropped: remove what the library would reject
             schema = edited(schema, *widening(schema, edit, Limits()))
         elif index != number:

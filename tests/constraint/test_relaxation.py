@@ -398,6 +398,13 @@ def test_answers_are_validated_where_a_keyword_inside_a_one_of_is_relaxed() -> N
     assert written(schema, '"ab"') == [True, False]
 
 
+def test_a_one_of_beside_an_any_of_leaves_the_pointers_of_the_latter() -> None:
+    text = {"properties": {"a": {"pattern": REPEATED}}}
+    schema = {"oneOf": [{"not": NEGATED}, {"type": "object"}], "anyOf": [text, {"type": "null"}]}
+    assert ("/anyOf/0/properties/a/pattern", "pattern") in relaxations(schema)
+    assert written(schema, '{"a": 1}', "1") == [False, True]
+
+
 def test_each_name_that_is_no_longer_required_is_named_by_its_place_as_sent() -> None:
     schema = {"type": "object", "properties": {"a": False, "b": False}, "required": ["a", "b"]}
     assert relaxations(schema) == [("/required/0", "required"), ("/required/1", "required")]

@@ -12,7 +12,7 @@ subschema that loses such a keyword gets ``additionalProperties`` and ``items`` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.constraint.limits import Limits
@@ -227,9 +227,17 @@ def edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[boo
             yield child, keyword, (True,)
 
 
-def renamed(pointer: str, edits: list[Edit]) -> str:
-    """The pointer before ``edits`` of one after them: ``anyOf`` may have been ``oneOf``, and before
-    a name in ``required`` there may have been others."""
+def moves(schema: Any, edit: Edit) -> bool:
+    """Whether ``edit`` changes pointers to what is left of ``schema``: ``oneOf`` becomes ``anyOf``,
+    or a name in ``required`` is dropped."""
+    place, keyword = edit
+    if keyword == "oneOf":
+        return "anyOf" not in _value_at(schema, tokens_of(place))
+    return _is_name(edit)
+
+
+def renamed(pointer: str, edits: Sequence[Edit]) -> str:
+    """The pointer before ``edits``, which move places, of one after them."""
     for place, keyword in reversed(edits):
         now = f"{place}/anyOf"
         if keyword == "oneOf" and (pointer == now or pointer.startswith(now + "/")):
