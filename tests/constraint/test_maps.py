@@ -275,6 +275,13 @@ def test_a_budget_is_enough_where_the_shortest_name_is_the_only_one_of_its_kind(
     assert not state.fits(len(', "0": true}') - 1)
 
 
+def test_a_shortest_completion_takes_the_shortest_name_that_is_new(compiler: Compiler) -> None:
+    inner = mapping(additionalProperties={"type": "integer"}, minProperties=2)
+    declared = mapping(properties={"b": {}, "a": {}, "ba": inner}, required=["c"], minProperties=3)
+    state = compiler.compile(JsonSchema(declared, close_objects=True)).start()
+    assert state.shortest_completion() == b'{"b": 0, "a": 0, "c": 0}'
+
+
 def test_maps_differ_inside_an_answer_with_text_around_it(compiler: Compiler) -> None:
     spec = Composite(Series((FixedText("map: "), JsonSchema(SCHEMAS["integers"]))))
     with pytest.raises(RejectedToken):
