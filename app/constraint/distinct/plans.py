@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from app.constraint.distinct.places import Place, Places, Repeated
+from app.constraint.distinct.places import Place, Places
 from app.constraint.language.counting import COUNTED, Counting
 from app.constraint.language.expressions import INFINITE, Expression
 from app.constraint.language.rows import InTurns, TooMuchWork
@@ -91,7 +91,7 @@ class Plans:
                 ahead = text[position : position + 1]
                 if place.may_repeat or self._places.next_item(place, ahead) is not None:
                     found = (
-                        self._own(place, text[position:])
+                        self._places.past_new_name(place, text, position)
                         or self._fresh(place, sources, taken)
                         or self._places.past_repeats(place)
                     )
@@ -108,19 +108,6 @@ class Plans:
             except TooMuchWork as error:
                 sources.clear()  # an iterator that raised cannot continue
                 yield error
-
-    def _own(self, place: Place, text: bytes) -> tuple[bytes, Place] | None:
-        """The beginning of the state's completion ``text`` up to where its name is surely new, and
-        the place there; None if it repeats a name, or is not before one."""
-        here: Place | None = place if place.names.is_next and not place.repeatable else None
-        for size, byte in enumerate(text, 1):
-            try:
-                here = here and self._places.step(here, byte)
-            except Repeated:
-                return None
-            if here is None or not here.may_repeat:
-                return here and (text[:size], here)
-        return None
 
     def _fresh(self, place: Place, sources: _Sources, taken: _Taken) -> tuple[bytes, Place] | None:
         """A short new item or name that begins here, and the place after it; None if that takes a
