@@ -17,6 +17,7 @@ from app.constraint.schema.edits import (
     at_fault,
     edges,
     edited,
+    moves,
     pointer_to,
     renamed,
     widening,
@@ -79,8 +80,8 @@ def as_sent(notes: Sequence[Relaxation], edits: Sequence[Relaxation]) -> tuple[R
     """``notes`` about schemas relaxed by ``edits``, with pointers into the schemas as sent."""
 
     def pointer(note: Relaxation) -> str:
-        made = [(each.place, each.keyword) for each in edits if each.subject == note.subject]
-        return renamed(note.pointer, made)
+        moving = [each for each in edits if each.moves and each.subject == note.subject]
+        return renamed(note.pointer, [(each.place, each.keyword) for each in moving])
 
     return tuple([replace(note, pointer=pointer(note)) for note in notes])
 
@@ -113,8 +114,8 @@ def _relaxed_leaf(
 ) -> tuple[Leaf, list[Relaxation]]:
     """Relax one leaf. ``failed``: the first error of ``compile``, if known."""
     spec = _schema_of(leaf)
-    edits: list[Edit] = []
     found: list[Relaxation] = []
+    moving: list[Edit] = []
     schema = spec.schema
     until: float | None = None
     while True:
@@ -128,13 +129,13 @@ def _relaxed_leaf(
         except ConstraintError as error:
             refused = error
         until = until or time.process_time() + _SECONDS
-        hurried = len(edits) >= _MOST_EDITS or time.process_time() > until
+        hurried = len(found) >= _MOST_EDITS or time.process_time() > until
         if isinstance(refused, UnsatisfiableSchema):
             clash = find_contradiction(schema, limits, close=spec.close_objects)
             refused = clash.error if clash else refused
             ways = [[edit] for edit in clash.edits] if clash else []
         else:
-            first = at_fault(schema, refused) if _may_be_relaxed(refused, bool(edits)) else None
+            first = at_fault(schema, refused) if _may_be_relaxed(refused, bool(found)) else None
             ways = [[edit] for edit in _upward(first)] if first is not None else []
             if isinstance(refused, ConstraintTooComplex) and ways and not hurried:
                 ways.insert(0, find_costly(schema, ways[0][0][0], limits, close=spec.close_objects))
@@ -143,12 +144,13 @@ def _relaxed_leaf(
         more = next(filter(None, (_widened(schema, way, limits) for way in ways)), None)
         if more is None:
             raise refused if refused.subject else refused.about(spec.subject)
+        before = tuple(moving)
         for edit in more:
-            pointer = renamed(pointer_to(edit), edits)
-            reason = _reason(refused, pointer)
-            found.append(Relaxation(pointer, edit[1], reason, edit[0], spec.subject))
-        schema = edited(schema, *more)
-        edits += more
+            pointer = renamed(pointer_to(edit), before)
+            reason, moved = _reason(refused, pointer, before), moves(schema, edit)
+            found.append(Relaxation(pointer, edit[1], reason, edit[0], spec.subject, moves=moved))
+            schema = edited(schema, edit)
+            moving += [edit] if moved else []
 
 
 def _widened(schema: Any, way: list[Edit], limits: Limits) -> list[Edit]:
@@ -186,14 +188,15 @@ def _upward(edit: Edit) -> Iterator[Edit]:
     yield _ALL
 
 
-def _reason(error: ConstraintError, pointer: str) -> str:
-    """The reason of a relaxation, with its place if that is not ``pointer``."""
+def _reason(error: ConstraintError, pointer: str, moving: Sequence[Edit]) -> str:
+    """The reason of a relaxation, with its place if that is not ``pointer``; see ``renamed``."""
     if pointer == "/$schema":
         return "$schema names an unknown draft; the schema is read as draft 2020-12"
     at = getattr(error, "pointer", None)
     why = getattr(error, "reason", "") or str(error)
     if isinstance(error, UnsatisfiableSchema):
         return why  # it says where
+    at = None if at is None else renamed(at, moving)
     return why if at is None or at == pointer else f"{why} (at {at or 'the root'})"
 
 

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from app.constraint.limits import Limits
-from app.constraint.schema.edits import edited, widening
+from app.constraint.schema.edits import edited, renamed, widening
 from app.core.constraint import Written
 
 SECONDS = 0.5
@@ -49,9 +49,10 @@ def satisfied(written: Written, limits: Limits | None = None) -> list[bool | Non
 
 def _relaxed_but(written: Written, number: int) -> Any:
     """The schema with all relaxations but one."""
-    schema = written.schema
+    schema, kept = written.schema, written.relaxed[number]
     for index, each in enumerate(written.relaxed):
-        edit = (each.place, each.keyword)
+        moving = [(kept.place, kept.keyword)] if kept.moves and index > number else []
+        edit = (renamed(each.place, moving), each.keyword)
         if each.inexact:  # nothing was dropped: remove what the library would reject
             schema = edited(schema, *widening(schema, edit, Limits()))
         elif index != number:

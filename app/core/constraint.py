@@ -203,6 +203,9 @@ class Relaxation:
     """The schema that it is about, if there are several: see ``JsonSchema``."""
     inexact: bool = False
     """The keyword is enforced, in one of the ways in which validators read it."""
+    moves: bool = False
+    """Whether places behind it have other pointers since: ``oneOf`` became ``anyOf``, or a name in
+    ``required`` was dropped."""
 
 
 @dataclass(frozen=True, slots=True)

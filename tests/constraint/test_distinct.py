@@ -353,6 +353,14 @@ def test_a_shortest_completion_says_new_items(compiler: Compiler) -> None:
     assert sorted(map(len, answer)) == [0, 1, 1, 1]
 
 
+def test_a_completion_finds_the_new_item_among_several_kinds(compiler: Compiler) -> None:
+    digit = {"type": "integer", "minimum": 0, "maximum": 3}
+    schema = unique(items=digit, contains=digit, minItems=1, maxItems=3)
+    state = follow(compiler.compile(JsonSchema(schema, whitespace="indent:2")), "[\n  0,")
+    assert state.fits(30)
+    assert state.shortest_completion() == b"\n  1\n]"
+
+
 def test_the_number_of_states_does_not_grow_with_the_items(compiler: Compiler) -> None:
     constraint = compiler.compile(JsonSchema(SCHEMAS["strings"]))
     states = []

@@ -258,6 +258,30 @@ def test_a_map_may_ask_for_all_names_that_there_are(compiler: Compiler) -> None:
     assert {*pairs_of(constraint.start().shortest_completion())} == {"a", "b", "ab"}
 
 
+def test_the_budget_of_a_member_that_a_negation_needs_is_for_a_new_name() -> None:
+    vocabulary = Vocabulary([*(bytes([byte]) for byte in range(256)), b'""', None], eos_ids=[257])
+    schema = JsonSchema(mapping(**{"not": {"additionalProperties": {"type": "null"}}}))
+    state = follow(Compiler(vocabulary).compile(schema), '{"": null')
+    assert state.shortest_tokens() == len(', "a": 0}')
+    assert not state.fits(len(', "a": 0}') - 1)
+
+
+def test_a_budget_is_enough_where_the_shortest_name_is_the_only_one_of_its_kind() -> None:
+    vocabulary = Vocabulary([*(bytes([byte]) for byte in range(256)), b'""', None], eos_ids=[257])
+    other = {"patternProperties": {"^$": {"type": "integer"}}, "minProperties": 2}
+    schema = JsonSchema(mapping(**other, additionalProperties={"type": "boolean"}))
+    state = follow(Compiler(vocabulary).compile(schema), '{"": 1')
+    assert state.fits(len(', "0": true}'))
+    assert not state.fits(len(', "0": true}') - 1)
+
+
+def test_a_shortest_completion_takes_the_shortest_name_that_is_new(compiler: Compiler) -> None:
+    inner = mapping(additionalProperties={"type": "integer"}, minProperties=2)
+    declared = mapping(properties={"b": {}, "a": {}, "ba": inner}, required=["c"], minProperties=3)
+    state = compiler.compile(JsonSchema(declared, close_objects=True)).start()
+    assert state.shortest_completion() == b'{"b": 0, "a": 0, "c": 0}'
+
+
 def test_maps_differ_inside_an_answer_with_text_around_it(compiler: Compiler) -> None:
     spec = Composite(Series((FixedText("map: "), JsonSchema(SCHEMAS["integers"]))))
     with pytest.raises(RejectedToken):

@@ -388,6 +388,35 @@ def test_answers_are_validated_against_the_original_schema() -> None:
     assert written(two, '{"a": "aa", "b": [1]}') == [True, False]
 
 
+def test_answers_are_validated_where_a_keyword_inside_a_one_of_is_relaxed() -> None:
+    short = {"pattern": REPEATED, "maxLength": 2}
+    schema = {"type": "string", "oneOf": [short, {"maxLength": 1}]}
+    found = widened(schema)[1]
+    assert [each.pointer for each in found] == ["/oneOf", "/oneOf/0/pattern"]
+    assert "anyOf" not in found[1].reason
+    assert written(schema, '"aa"') == [True, True]
+    assert written(schema, '"ab"') == [True, False]
+
+
+def test_a_one_of_beside_an_any_of_leaves_the_pointers_of_the_latter() -> None:
+    text = {"properties": {"a": {"pattern": REPEATED}}}
+    schema = {"oneOf": [{"not": NEGATED}, {"type": "object"}], "anyOf": [text, {"type": "null"}]}
+    assert ("/anyOf/0/properties/a/pattern", "pattern") in relaxations(schema)
+    assert written(schema, '{"a": 1}', "1") == [False, True]
+
+
+def test_each_name_that_is_no_longer_required_is_named_by_its_place_as_sent() -> None:
+    schema = {"type": "object", "properties": {"a": False, "b": False}, "required": ["a", "b"]}
+    assert relaxations(schema) == [("/required/0", "required"), ("/required/1", "required")]
+
+
+def test_a_member_called_required_is_no_list_of_names() -> None:
+    empty = {"type": "object", "required": ["a", "b"], "enum": [{"a": 1}, {"b": 1}]}
+    lists = {"type": "array", "minItems": 1, "items": empty}
+    schema = {"type": "object", "properties": {"required": lists}, "required": ["required"]}
+    assert relaxations(schema) == [("/properties/required/items/required", "required")]
+
+
 def test_validating_an_answer_fetches_nothing() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}
     assert written(schema, '{"a": 1}') == [None]

@@ -239,10 +239,11 @@ class _Search:
     def _merge_numbers(self, prefix: bytes) -> None:
         """Replace all numbers by one way for each of their beginnings."""
         firsts = {prefix}
-        for key in [key for key in self._ways if _is_number(*key)]:
-            for text in self._ways.pop(key):
-                firsts.add(text[: len(text) - len(text.lstrip(BLANKS)) + 1])
-            self._ending.discard(key[1])
+        for kind, value in [*self._ways]:
+            if kind == "number" or (kind == "value" and value and value[0] in NUMBER_BYTES):
+                for text in self._ways.pop((kind, value)):
+                    firsts.add(text[: len(text) - len(text.lstrip(BLANKS)) + 1])
+                self._ending.discard(value)
         for text in sorted(firsts):
             self._add("number", b"", text)
 
@@ -286,7 +287,3 @@ def _text_ways(texts: Sequence[bytes]) -> tuple[Way, ...]:
         return tuple([each for each in _BORDERS if text and text + each not in prefixes])
 
     return tuple([Way("text", text, (), (), True, borders(text)) for text in texts])
-
-
-def _is_number(kind: WayKind, text: bytes) -> bool:
-    return kind == "number" or (kind == "value" and bool(text) and text[0] in NUMBER_BYTES)

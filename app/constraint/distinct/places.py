@@ -476,14 +476,27 @@ class Places:
                 allowed, left = (sum(bits for bits, _ in row) for row in rows)
                 yield from (text + BYTES[byte] for byte in bytes_of(allowed & ~left))
 
+    def past_new_name(self, place: Place, text: bytes, position: int) -> tuple[bytes, Place] | None:
+        """The bytes of the completion ``text`` from ``position`` on after which its name is surely
+        new, and the place there; None if it repeats a name, or is not before one."""
+        if not place.names.is_next or not place.may_repeat or place.repeatable:
+            return None
+        scan, names, end = self._scan_of(place), place.names, position
+        while names.repeatable is not None:
+            found = scan.after(names, BYTES[text[end]])
+            if isinstance(found, int):
+                return None
+            names, end = found, end + 1
+        after = self.advanced(place, text[position:end])
+        return None if after is None else (text[position:end], after)
+
     def repeating_bytes(self, place: Place) -> ByteSet:
-        """The next bytes after which an item or a name may still repeat one that was seen.
+        """The next bytes after which an item or a name may repeat one that was seen; an item may
+        begin with them.
 
         All other bytes of a class of the row lead to the same place.
         """
-        found: set[int] = set()
-        for level in place.repeatable:
-            found |= place.frames[level].next_bytes()
+        found = {byte for frame in place.frames for byte in frame.next_bytes()}
         name = place.names.repeatable
         if name is not None:
             found |= {*name.next_bytes(), *b'"\\:', *BLANKS}

@@ -55,10 +55,13 @@ class Plans:
         if self._pool.items_are_needed or seen:
             count = 1 + (length // 2 if self._pool.items_are_needed else 0)
             length += count * self._longer(self._strings, seen + count, *self._items)
-        if self._pool.needed_names:
+        if names := self._pool.needed_names:
             seen = max([len(each.texts) for each in place.names.open if each], default=0)
             count = 1 + length // 4
-            length += count * self._longer(self._strings, seen + count, *self._pool.needed_names)
+            number = seen + count
+            if len(names) > 1 and any(self._strings.count(each, number) < number for each in names):
+                return INFINITE  # a name of another kind may be needed, with a longer value
+            length += count * self._longer(self._strings, number, *names)
         return length
 
     def _longer(self, counting: Counting, number: int, *languages: Expression) -> int:
@@ -87,7 +90,11 @@ class Plans:
                     text, position = self._automaton.shortest(place.state), 0
                 ahead = text[position : position + 1]
                 if place.may_repeat or self._places.next_item(place, ahead) is not None:
-                    found = self._fresh(place, sources, taken) or self._places.past_repeats(place)
+                    found = (
+                        self._places.past_new_name(place, text, position)
+                        or self._fresh(place, sources, taken)
+                        or self._places.past_repeats(place)
+                    )
                     if found is None:
                         return None
                     way, place = found

@@ -81,7 +81,7 @@ class Derivatives(Rows):
         self.max_search = max_search
         self.widths = Widths(pool)
         self._measured = False
-        self._lengths: list[int | None] = _shared_lengths(pool)
+        self._lengths: list[int | None] = _lengths_of(pool.base).copy()
         self._alive = bytearray()
         """1 for each expression found to have a string; 0 where that is not known."""
         self._dead: set[Expression] = set()
@@ -103,12 +103,12 @@ class Derivatives(Rows):
 
     def __getstate__(self) -> dict[str, Any]:
         fresh: dict[str, Any] = {"_pruned": set(), "_searches": {}, "_visited": 0}
-        lengths = self._lengths[len(_shared_lengths(self.pool)) :]
+        lengths = self._lengths[len(_lengths_of(self.pool.base)) :]
         return {**super().__getstate__(), **fresh, "_lengths": lengths}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._lengths = _shared_lengths(self.pool) + self._lengths
+        self._lengths = _lengths_of(self.pool.base) + self._lengths
 
     @property
     def learned(self) -> int:
@@ -253,7 +253,7 @@ class Derivatives(Rows):
         """Note the lengths of all expressions: 1 for ``plain`` rules, none yet for other rules."""
         pool = self.pool
         kinds, operands, nullable = pool.kinds, pool.operands, pool.nullable
-        lengths: list[Any] = _shared_lengths(pool)
+        lengths: list[Any] = _lengths_of(pool.base).copy()
         known = len(lengths)
         lengths += [None] * (len(pool) - known)
         self._lengths = lengths
@@ -685,15 +685,10 @@ def measured(pool: ExpressionPool, work: int = UNBOUNDED) -> Derivatives:
     return derivatives
 
 
-def _shared_lengths(pool: ExpressionPool) -> list[int | None]:
-    """The lengths of the expressions of the base of ``pool``."""
-    return _lengths_of(pool.base).copy() if pool.base else []
-
-
 @cache
-def _lengths_of(base: ExpressionPool) -> list[int | None]:
+def _lengths_of(base: ExpressionPool | None) -> list[int | None]:
     """The lengths of all expressions of a pool that does not change. Read only."""
-    return measured(base)._lengths
+    return measured(base)._lengths if base else []
 
 
 def preferred_byte(bits: ByteSet) -> int:

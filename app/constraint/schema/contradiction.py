@@ -38,15 +38,15 @@ _EASED = frozenset(["additionalProperties", "additionalItems", "items"]) | froze
     ["unevaluatedProperties", "unevaluatedItems"]
 )
 """Keywords that an edit sets to True when it drops another keyword beside them."""
-_DROPPED_FIRST = (
+_DROPPING_ORDER = (
     *("not", "if", "format", "pattern", "multipleOf", "exclusiveMaximum", "maximum"),
     *("exclusiveMinimum", "minimum", "maxLength", "minLength", "uniqueItems", "maxItems"),
     *("contains", "minItems", "maxProperties", "minProperties", "propertyNames"),
     *("unevaluatedProperties", "unevaluatedItems", "dependentRequired", "dependentSchemas"),
     *("dependencies", "additionalProperties", "additionalItems", "required", "patternProperties"),
+    *("others", "const", "enum", "properties"),
 )
-"""Keywords in the order in which they are relaxed, if any of several will do; then others."""
-_DROPPED_LAST = ("const", "enum", "properties")
+"""Keywords in the order in which they are relaxed, if any of several will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +255,8 @@ def _bare(schema: Any) -> Any:
     return found
 
 
-def _loss(edit: Edit) -> tuple[int, int]:
-    keyword = edit[1]
-    if keyword in _DROPPED_FIRST:
-        return 0, _DROPPED_FIRST.index(keyword)
-    return (2, _DROPPED_LAST.index(keyword)) if keyword in _DROPPED_LAST else (1, 0)
+def _loss(edit: Edit) -> int:
+    return _DROPPING_ORDER.index(edit[1] if edit[1] in _DROPPING_ORDER else "others")
 
 
 _STEPS = 600_000

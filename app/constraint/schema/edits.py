@@ -12,7 +12,7 @@ subschema that loses such a keyword gets ``additionalProperties`` and ``items`` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.constraint.limits import Limits
@@ -227,12 +227,25 @@ def edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[boo
             yield child, keyword, (True,)
 
 
-def renamed(pointer: str, edits: list[Edit]) -> str:
-    """The pointer before ``edits`` of one after them: ``anyOf`` may have been ``oneOf``."""
+def moves(schema: Any, edit: Edit) -> bool:
+    """Whether ``edit`` changes pointers to what is left of ``schema``: ``oneOf`` becomes ``anyOf``,
+    or a name in ``required`` is dropped."""
+    place, keyword = edit
+    if keyword == "oneOf":
+        return "anyOf" not in _value_at(schema, tokens_of(place))
+    return _is_name(edit)
+
+
+def renamed(pointer: str, edits: Sequence[Edit]) -> str:
+    """The pointer before ``edits``, which move places, of one after them."""
     for place, keyword in reversed(edits):
         now = f"{place}/anyOf"
         if keyword == "oneOf" and (pointer == now or pointer.startswith(now + "/")):
             pointer = f"{place}/oneOf{pointer[len(now) :]}"
+        elif _is_name((place, keyword)):
+            (names, _, gone), (others, _, index) = place.rpartition("/"), pointer.rpartition("/")
+            if names == others and int(index) >= int(gone):
+                pointer = f"{names}/{int(index) + 1}"
     return pointer
 
 
@@ -245,4 +258,5 @@ def pointer_to(edit: Edit) -> str:
 def _is_name(edit: Edit) -> bool:
     """Whether it is about one name in ``required``."""
     place, keyword = edit
-    return keyword == "required" and place.rpartition("/")[0].endswith("/required")
+    names, _, index = place.rpartition("/")
+    return keyword == "required" and names.endswith("/required") and index.isdecimal()

@@ -232,7 +232,7 @@ class ObjectWriter:
                 raise _not_counted(nodes, "too few names may be allowed for it")
         if self._names and shape.high != 1:
             self.pool.has_free_names = True
-            if shape.low > required:
+            if shape.low > required or shape.some:
                 self.pool.needed_names.update(self._names)
 
 
