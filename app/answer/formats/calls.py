@@ -15,7 +15,7 @@ from app.answer.tools import ToolUse
 from app.core.composite import Part
 
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9]+")
-_ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+_ID_LETTERS = string.ascii_lowercase + string.digits
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -112,7 +111,8 @@ COMMAND = SpelledCalls(
     id_pattern="0|[1-9][0-9]{0,3}",
 )
 
-_MARKED = (
+_Rows = tuple[tuple[tuple[str, ...], SpelledCalls], ...]
+_MARKED: _Rows = (
     (("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"), MISTRAL_IDS),
     (("[TOOL_CALLS]", "[ARGS]"), MISTRAL),
     (("[TOOL_CALLS] ",), MISTRAL_SPACED),
@@ -126,13 +126,7 @@ _MARKED = (
 """Substrings of a template's source, all required; the first row that matches counts."""
 
 
-def marked(template: str) -> SpelledCalls | None:
-    return _find_marked(template, _MARKED)
-
-
-def _find_marked(
-    template: str, rows: Iterable[tuple[tuple[str, ...], SpelledCalls]]
-) -> SpelledCalls | None:
+def marked(template: str, rows: _Rows = _MARKED) -> SpelledCalls | None:
     found = (known for marks, known in rows if all(mark in template for mark in marks))
     return next(found, None)
 
@@ -286,4 +280,4 @@ _MARKED_AT_LAST = (
 
 
 def marked_at_last(template: str) -> SpelledCalls | None:
-    return _find_marked(template, _MARKED_AT_LAST)
+    return marked(template, _MARKED_AT_LAST)
