@@ -172,7 +172,7 @@ def can_fuse(model: PreTrainedModel) -> bool:
 def fuse(
     model: PreTrainedModel,
     route: AttentionRoute,
-    recurrent: RecurrentRoute | None = None,
+    recurrent: RecurrentRoute,
     *,
     layers: bool = True,
     amx_from: tuple[int, int] = (0, 0),

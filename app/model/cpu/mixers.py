@@ -89,19 +89,17 @@ class Routes:
     """The routes of a model's layers, whose targets hold the current step."""
 
     attention: AttentionRoute
-    recurrent: RecurrentRoute | None
+    recurrent: RecurrentRoute
 
     @property
     def layers(self) -> int:
         """Number of layers with attention or a state."""
-        states = {} if self.recurrent is None else self.recurrent.shapes
-        return len(self.attention.options) + len(states)
+        return len(self.attention.options) + len(self.recurrent.shapes)
 
     def targets(self) -> tuple[CpuAttention, CpuScan | None]:
         """Attention and scan of the current step; None: the model has no recurrent layer."""
-        attention = self.attention.target
+        attention, scan = self.attention.target, self.recurrent.target
         assert isinstance(attention, CpuAttention), "no step has begun"
-        scan = None if self.recurrent is None else self.recurrent.target
         assert scan is None or isinstance(scan, CpuScan)
         return attention, scan
 
