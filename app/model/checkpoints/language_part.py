@@ -61,12 +61,6 @@ def language_config(config: PretrainedConfig) -> PretrainedConfig:
     return config
 
 
-def names_of_language_part(config: PretrainedConfig, whole: PretrainedConfig) -> dict[str, str]:
-    """Renaming of stored weights if only the language model of ``whole`` is loaded."""
-    alone = config is not whole and config is whole.get_text_config()
-    return {r"^model\.language_model\.": "model."} if alone else {}
-
-
 def auto_class(config: PretrainedConfig, *, images: bool) -> Any:
     """transformers' auto class for this configuration; with ``images`` one whose models take them,
     if there is one.

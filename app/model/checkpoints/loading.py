@@ -15,7 +15,6 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, GenerationConfig, PretrainedConfig, PreTrainedModel
 from transformers.distributed.configuration_utils import DistributedConfig
-from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import LeapjsonError, UnsupportedModel
 from app.core.gguf_file import open_gguf
@@ -27,7 +26,6 @@ from app.model.checkpoints.language_part import (
     auto_class,
     keep_language_part,
     language_config,
-    names_of_language_part,
 )
 from app.model.checkpoints.progress_hooks import reporting_downloads, reporting_weights
 from app.model.checkpoints.stored_quantization import (
@@ -76,7 +74,7 @@ def load_whole(
 
     Reads safetensors and GGUF and never runs code that comes with a model. Host memory: on the CPU
     the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
-    on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
+    on a GPU they go to the device one by one. Raises ``UnsupportedModel`` for
     what cannot be loaded, lacks weights or cannot be served exactly.
 
     With a ``group`` it is this rank's share of the model. On a GPU only this share of stored
@@ -118,9 +116,12 @@ def load_whole(
                 model = assemble(plain, weights, dtype, folder=config.model)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
-            if renamed := names_of_language_part(settings, whole):
-                options = {**options, "key_mapping": renamed}
-            options = {**_placement(device, group), **options}
+            if settings is not whole and settings is whole.get_text_config():  # a part of it
+                options["key_mapping"] = {r"^model\.language_model\.": "model."}
+            if device.type != "cpu" and group is not None:
+                options["distributed_config"] = DistributedConfig(tp_size=group.size)
+            elif device.type != "cpu":  # each weight is read to the device, a few at a time
+                options["device_map"] = {"": device}
             family = auto_class(settings, images=images)
             model = _with_stored_weights(config.model, family, settings, dtype, options, progress)
             if stored_quantization(settings) is not None and not config.dequantize:
@@ -207,24 +208,6 @@ def _with_stored_weights(
         loaded, report = with_kernels(load)
     require_complete(report, model)
     return loaded
-
-
-def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
-    """Options that make transformers read each weight to ``device``, a few at a time.
-
-    They need the package accelerate, though nothing of it is used. Without it the weights are
-    loaded to host memory first and moved from there one after the other.
-    """
-    if device.type == "cpu":
-        return {}
-    if group is not None:
-        return {"distributed_config": DistributedConfig(tp_size=group.size)}
-    if is_accelerate_available():
-        return {"device_map": {"": device}}
-    _log.warning(
-        "the package accelerate is not installed, so weights are loaded through host memory"
-    )
-    return {}
 
 
 @contextlib.contextmanager

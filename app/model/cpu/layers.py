@@ -111,7 +111,7 @@ class FusedLayer(nn.Module):
         self.mlp: nn.Module | None = None
         """The MLP, if torch computes it; None: the loops do."""
         if is_swiglu(layer.mlp):
-            gate_up = PanelWeights.interleaved(layer.mlp.gate_proj, layer.mlp.up_proj)
+            gate_up = PanelWeights([layer.mlp.gate_proj, layer.mlp.up_proj], interleaved=True)
             down = PanelWeights([layer.mlp.down_proj])
             self.weights += [gate_up, down]
             values["intermediate"] = layer.mlp.gate_proj.out_features

@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
-from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
 from app.core.request import SamplingParams
@@ -260,10 +259,7 @@ def test_host_memory_holds_a_converted_model_once_and_a_mapped_one_never(
     assert memory.growth < (copies + 0.3) * size
 
 
-@pytest.mark.skipif(
-    not torch.cuda.is_available() or not is_accelerate_available(),
-    reason="needs a GPU and accelerate",
-)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_on_a_gpu_were_never_in_host_memory_together(
     dtype: torch.dtype, large_model: tuple[str, int]
@@ -283,12 +279,8 @@ def test_weights_on_a_gpu_were_never_in_host_memory_together(
     assert {buffer.device for buffer in model.buffers()} <= {device}
 
 
-@pytest.mark.parametrize("installed", [True, False])
-def test_weights_are_read_directly_to_the_device_if_accelerate_is_installed(
-    installed: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_weights_are_read_directly_to_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eager_model(save_config(tmp_path, "llama")).save_pretrained(tmp_path)
     read = AutoModelForCausalLM.from_pretrained
@@ -299,15 +291,12 @@ def test_weights_are_read_directly_to_the_device_if_accelerate_is_installed(
         return read(*arguments, **options)
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    monkeypatch.setattr("app.model.checkpoints.loading.is_accelerate_available", lambda: installed)
     config = runner_config(str(tmp_path), random_weights=False)
     load_model(config, torch.device("cpu"), torch.float32)
-    assert caplog.records == []
     elsewhere = torch.device("meta")  # any device but the CPU
     model = load_model(config, elsewhere, torch.float32)
     assert {weight.device.type for weight in model.parameters()} == {"meta"}
-    assert asked == [None, {"": elsewhere} if installed else None]
-    assert ("the package accelerate is not installed" in caplog.text) != installed
+    assert asked == [None, {"": elsewhere}]
 
 
 def test_weights_that_do_not_fit_on_the_device_are_refused_as_such(

@@ -145,7 +145,7 @@ def test_a_bias_of_one_half_of_an_mlp_is_added(biased: str) -> None:
         for name in ("gate", "up")
     )
     rows, found = torch.randn(3, 72).bfloat16(), torch.empty(3, 136, dtype=torch.bfloat16)
-    weights, team = PanelWeights.interleaved(gate, up), CpuTeam(1, 0)
+    weights, team = PanelWeights([gate, up], interleaved=True), CpuTeam(1, 0)
     arguments = (len(rows), rows.data_ptr(), weights.address, 1, 0, found.data_ptr(), 136)
     team.reserve(len(rows) * weights.rounded_bytes)
     jobs.product(*team.shared, jobs._SWIGLU, jobs.ROUND, *arguments)
