@@ -89,7 +89,10 @@ def read_adapter(place: str) -> AdapterWeights:
     Costs a copy of the weights in float32.
     """
     folder = _folder(place)
-    data = _bytes(folder / CONFIG)
+    try:
+        data = (folder / CONFIG).read_bytes()
+    except OSError as error:
+        raise InvalidAdapter(f"{CONFIG} cannot be read: {error.strerror}") from error
     config = _config(data)
     pairs, digest = _pairs(folder / WEIGHTS, config)
     digest.update(data)
@@ -105,13 +108,6 @@ def _folder(place: str) -> Path:
         return Path(snapshot_download(place, allow_patterns=[CONFIG, WEIGHTS]))
     except (OSError, ValueError) as error:
         raise InvalidAdapter(f"{place} is no folder and not on the Hub: {error}") from error
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidAdapter(f"{path.name} cannot be read: {error.strerror}") from error
 
 
 def _config(data: bytes) -> dict[str, Any]:

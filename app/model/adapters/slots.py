@@ -201,7 +201,8 @@ def make_slots(
 
     def make_bank(targets: Sequence[Target]) -> Bank:
         if model.device.type == "cpu":
-            return CpuBank(model.dtype, team_of(model))
+            panels = (module for module in model.modules() if isinstance(module, PanelLinear))
+            return CpuBank(model.dtype, next((each.team for each in panels), None))
         # Imported where it is needed: triton is there with CUDA builds of torch only.
         from app.model.cuda.kernels.adapters import CudaBank
 
@@ -230,12 +231,6 @@ def fill_slots(slots: AdapterSlots, config: AdaptersConfig, progress: Progress) 
             slots.identities[slot] = weights.identity
             _log.info("adapter loaded", extra={"adapter": name, "rank": weights.rank})
             stage.reach(slot)
-
-
-def team_of(model: nn.Module) -> CpuTeam | None:
-    """The team that computes the model's products; None: torch does."""
-    panels = (module for module in model.modules() if isinstance(module, PanelLinear))
-    return next((each.team for each in panels), None)
 
 
 class CpuBank:

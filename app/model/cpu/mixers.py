@@ -266,8 +266,11 @@ def read_norm(norm: nn.Module, *, gated: bool = False) -> Norm | None:
         normed = normed * nn.functional.silu(gates.float())
     else:
         out = _given(norm, x)
+    if out is None or out.shape != normed.shape:
+        return None
     for shifted in (False,) if gated else (False, True):
-        if _alike(out, normed * (weight.detach().float() + shifted)):
+        wanted = normed * (weight.detach().float() + shifted)
+        if (out - wanted).norm() <= _LIKENESS * wanted.norm():
             return Norm(weight.detach(), float(eps), shifted)
     return None
 
@@ -279,9 +282,3 @@ def _given(norm: nn.Module, *arguments: Tensor) -> Tensor | None:
     except (IndexError, RuntimeError, TypeError):
         return None
     return out.float()
-
-
-def _alike(out: Tensor | None, wanted: Tensor) -> bool:
-    if out is None or out.shape != wanted.shape:
-        return False
-    return bool((out - wanted).norm() <= _LIKENESS * wanted.norm())
