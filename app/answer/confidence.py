@@ -128,10 +128,6 @@ class Scores:
     by_tokens: list[TokenByToken]
 
 
-AnswerRange = Callable[[int, int], tuple[int, int]]
-"""From a range of bytes in a JSON text to the range in its answer."""
-
-
 def value_confidences(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
 ) -> Scores:
@@ -166,10 +162,11 @@ class _Walk(JsonWalk):
     def __init__(
         self,
         data: bytes,
-        span: AnswerRange,
+        span: Callable[[int, int], tuple[int, int]],
         tokens: Tokens,
         choices: dict[tuple[int, Place], ScoredChoice],
     ) -> None:
+        """``span``: from a range of bytes in ``data`` to the range in its answer."""
         super().__init__()
         self._data = data
         self._span = span

@@ -20,12 +20,12 @@ class Lru(Generic[K, V]):
     """The most recently used values, with limits on their bytes and number. No locks."""
 
     def __init__(
-        self, max_bytes: int, size_of: Callable[[V], int], *, most: int | None = None
+        self, max_bytes: int, size_of: Callable[[V], int], *, most: int = sys.maxsize
     ) -> None:
-        """``size_of``: bytes of a value, which must not change. ``most`` None: any number."""
+        """``size_of``: bytes of a value, which must not change; ``most``: number of values."""
         self._max_bytes = max_bytes
         self._size_of = size_of
-        self._most = sys.maxsize if most is None else most
+        self._most = most
         self._values: OrderedDict[K, V] = OrderedDict()
         self.nbytes = 0
 

@@ -16,7 +16,7 @@ from app.core.lru import GrowingLru
 from app.core.specs import JsonSchema
 from app.explain.drawing import Drawing, drawing_of
 from app.explain.exploring import folded_graph
-from app.explain.svg import boxes_of, dot_text, routes_of, states_of
+from app.explain.svg import dot_text, elements_of
 from app.explain.walk import Resume, Walker
 
 _STATE = re.compile(r"[0-9]{1,7}\.[0-9]{1,7}\.[0-9]{1,7}")
@@ -174,11 +174,8 @@ def picture_of(drawing: Drawing) -> dict[str, Any]:
 def with_elements(picture: dict[str, Any], drawing: Drawing) -> dict[str, Any]:
     """``picture`` with the SVG element of each route, box and state beside its places."""
     return picture | {
-        name: [
-            part | {"svg": element}
-            for part, element in zip(picture[name], elements(drawing), strict=True)
-        ]
-        for name, elements in {"routes": routes_of, "boxes": boxes_of, "states": states_of}.items()
+        name: [part | {"svg": each} for part, each in zip(picture[name], elements, strict=True)]
+        for name, elements in elements_of(drawing).items()
     }
 
 
