@@ -319,7 +319,7 @@ class ConfidenceReader:
         """Parts of arguments by call, for calls whose arguments are not JSON in the answer."""
 
     def read(self, chunks: Sequence[TokenChunk], text: str, pieces: Sequence[Piece]) -> None:
-        """The answer goes on with ``text``; ``pieces`` came of it."""
+        """``text``: the next part of the answer; ``pieces``: those that it added."""
         self._text.append(text)
         for chunk in chunks:
             self._choices += chunk.choices

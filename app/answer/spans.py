@@ -44,7 +44,7 @@ class Quotable:
 
 
 class SpanReader:
-    """Collects the values of one choice of a request while it comes, and looks them up."""
+    """Collects the values of one choice of a request as it streams, and looks them up."""
 
     def __init__(self, content: Any, tools: Mapping[str, Any], texts: Quotable) -> None:
         """``content``: schema of the content, or None; ``tools``: schemas of the arguments, by

@@ -1,4 +1,4 @@
-"""Arguments of functions that are not written as one JSON text: how they are written, and read.
+"""Notations of function arguments other than one JSON text: rules for writing and reading them.
 
 Models write a text for each argument, with strings as they are::
 

@@ -115,7 +115,7 @@ class GrowingLru(Generic[K, V]):
     def _evict(self, *, keep: K) -> None:
         """Drop values until the limits hold; ``keep`` stays in any case.
 
-        Those that exceed the limit by themselves go first, or all the others would go for them;
+        Values that exceed the limit alone go first, as all others would not make room for them;
         then the least recently used.
         """
         if self.nbytes <= self._max_bytes and len(self._values) <= self._most:

@@ -69,7 +69,7 @@ def _sum_tile(
     """``SCORE``, ``ADD``, ``ADD_WIDE`` or ``FINISH`` for ``like``'s type, see ``tile``."""
     if like not in _NAMES:
         return None
-    by_rows = {
+    by_rows: dict[int, tuple[str, Callable[..., None]]] = {
         SCORE: ("score", _score),
         ADD: ("add", partial(_add, lines=1)),
         ADD_WIDE: ("add_wide", partial(_add, lines=WIDE // numbers_in(like))),
