@@ -133,7 +133,10 @@ class Routes:
     def _attention(self, attention: Any, shifted: bool) -> Mixer | None:
         options = self.attention.options.get(attention.layer_idx)
         names = code_names(attention)
-        if options is None or not _is_plain(options) or not _OF_ATTENTION.issuperset(names):
+        if options is None or options.chunked or not _OF_ATTENTION.issuperset(names):
+            return None
+        others = (options.softcap, options.sinks, options.slopes, options.latent)
+        if any(each is not None for each in others):
             return None
         if not _rotates_halves(attention, names):
             return None
@@ -192,11 +195,6 @@ class Routes:
             "head_eps": gated_norm.eps,
         }
         return Mixer(mixer.layer_idx, inputs, mixer.out_proj, values, None)
-
-
-def _is_plain(options: AttentionOptions) -> bool:
-    others = (options.softcap, options.sinks, options.slopes, options.latent)
-    return all(each is None for each in others) and not options.chunked
 
 
 def _rotates_halves(attention: Any, names: Sequence[str]) -> bool:
