@@ -86,7 +86,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
     try:
         if is_written and journal.done == read.count:
             journal.forget_errors()
-        batch = Run(journal, read, fields)
+        batch = Run(journal, read, fields, before=journal.done)
         if journal.done < read.count:
             if options.url:
                 key = os.environ.get("LEAPJSON_API_KEY") or os.environ.get("OPENAI_API_KEY")
@@ -151,15 +151,12 @@ class Run:
     input: Input
     fields: Mapping[str, Any]
     """Fields that are set in every request."""
+    before: int
+    """Lines finished in earlier runs."""
     started: float = field(default_factory=time.monotonic)
     tokens: int = 0
     """Tokens of the answers of this run; ``leapt`` counts those in leaps."""
     leapt: int = 0
-    before: int = field(init=False)
-    """Lines finished in earlier runs."""
-
-    def __post_init__(self) -> None:
-        self.before = self.journal.done
 
     def count_tokens(self, usage: Any) -> None:
         """Add the ``usage`` of an answer in OpenAI's or Anthropic's form."""
