@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from app.model.cpu.kernels import tiles
-from app.model.cpu.kernels.compiled import NUMBERS, Floats, address_of, compiled
+from app.model.cpu.kernels.compiled import NUMBERS, Floats, address_of, compiled, float_of_bits
 from app.model.cpu.kernels.groups import VECTOR, add_all, convert_row, score_all
 from app.model.cpu.kernels.llvm import copy
 from app.model.cpu.kernels.records import ATTENTION, Records, at, memory
@@ -58,7 +58,7 @@ def exp2(x: Any) -> Any:
     series = _ONE + y * _f32(1 / 3) * series
     series = _ONE + y * _f32(1 / 2) * series
     series = _ONE + y * series
-    power = np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(_f32)
+    power = float_of_bits(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))
     return series * _SQRT2 * power
 
 

@@ -134,3 +134,13 @@ def narrow(_context: Any, number: Any, like: Any) -> Any:
         return builder.trunc(builder.lshr(rounded(builder, value), I32(16)), ir.IntType(16))
 
     return (like(number, like), emit) if number == types.float32 and like in _WIDTHS else None
+
+
+@intrinsic
+def float_of_bits(_context: Any, bits: Any) -> Any:
+    """The float32 with the bits of an int32. numba's ``view`` gives ``exp2`` other last bits."""
+
+    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], FLOAT)
+
+    return (types.float32(bits), emit) if bits == types.int32 else None

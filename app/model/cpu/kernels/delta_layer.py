@@ -27,6 +27,11 @@ _LINEAR = _f32(20.0)
 
 
 @compiled()
+def _softplus(x: Any) -> Any:
+    return x if x > _LINEAR else np.log1p(np.exp(x))
+
+
+@compiled()
 def _floats(address: int, shape: Any) -> Any:
     return memory(at(address), shape, _f32)
 
@@ -83,9 +88,7 @@ def _do_item(job_at: int, item: int) -> None:
         for h in range(head, end_head):
             own = x[t, b + h]
             rate[t, h] = widen(narrow(sigmoid(widen(own)), own))
-            step_size = widen(x[t, b + heads + h]) + steps[h]
-            linear = step_size > _LINEAR
-            decay[t, h, 0] = rates[h] * (step_size if linear else np.log1p(np.exp(step_size)))
+            decay[t, h, 0] = rates[h] * _softplus(widen(x[t, b + heads + h]) + steps[h])
 
     out = tensor(step.attended, (tokens, heads, width))
     delta_item(

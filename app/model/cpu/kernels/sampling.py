@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.model.cpu.kernels.attention import LOG2_E, exp2
-from app.model.cpu.kernels.compiled import address_of, compiled, widen
+from app.model.cpu.kernels.compiled import address_of, compiled, float_of_bits, widen
 from app.model.cpu.kernels.records import at, memory, record
 from app.model.inputs import Ints
 from app.model.sampling import (
@@ -105,7 +105,7 @@ def highest(logits: Floats, mask: Bits, size: int, tops: Ints) -> float:
                     top = max(top, ordered(keys[start + i]))
         tops[word] = top
         best = max(best, top)
-    return -np.inf if best == LEAST_KEY else float(np.int32(ordered(best)).view(_f32))
+    return -np.inf if best == LEAST_KEY else float(float_of_bits(ordered(best)))
 
 
 @compiled()
@@ -258,7 +258,7 @@ def draw(
     for other in range((size + 31) // 32):
         if mask[other] == 0 or other == best // 32:
             continue
-        top = float(np.int32(ordered(np.int32(tops[other]))).view(_f32))
+        top = float(float_of_bits(ordered(np.int32(tops[other]))))
         power = (top - ceiling) * sharpness
         power = power if power > -60.0 else -60.0  # NaN, too
         # 33 times the next power of two, as weights are off by rounding errors.
