@@ -155,9 +155,6 @@ class LiteralReader(ArgumentsReader):
         return False
 
 
-_NUMBER_CHARACTERS = frozenset("+-.0123456789Ee")
-
-
 class JsonReader(ArgumentsReader):
     """Reads arguments that are JSON already."""
 
@@ -258,7 +255,7 @@ class ParameterReader(ArgumentsReader):
             return False
         looked = self._looked
         self._looked = len(text)
-        return _NUMBER_CHARACTERS.issuperset(text[looked:])
+        return looked >= len(text) or _NUMBER.fullmatch(text, looked) is not None
 
     def _begin_string(self) -> None:
         self._put('"', 0)

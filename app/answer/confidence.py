@@ -37,20 +37,20 @@ Named = Callable[[Way], tuple[AlternativeKind, Any]]
 """Kind and value under which an alternative is reported."""
 
 
-def write_score(entry: Confidence, choice: ScoredChoice, text: bytes, named: Named) -> Way | None:
-    """Write the scores of ``choice`` into ``entry``; the answer continued with ``text``.
+def write_score(
+    entry: Confidence, choice: ScoredChoice, text: bytes, named: Named, at: int = 0
+) -> Way | None:
+    """Write the scores of ``choice`` into ``entry``; the answer continued with ``text[at:]``.
 
     Returns the way taken; None, with nothing written, if the text ends before it is decided, if
     every way has probability 0, or if none was scored.
     """
-    chosen = next(
-        (
-            each
-            for each in choice.ways
-            if text.startswith(each.way.texts) or (each.way.ends_answer and text == each.way.text)
-        ),
-        None,
-    )
+
+    def is_taken(way: Way) -> bool:
+        ends = way.ends_answer and len(way.text) == len(text) - at and text.endswith(way.text)
+        return text.startswith(way.texts, at) or ends
+
+    chosen = next((each for each in choice.ways if is_taken(each.way)), None)
     highest = max([way.logprob for way in choice.ways], default=-math.inf)
     if chosen is None or highest == -math.inf:
         return None
@@ -128,10 +128,6 @@ class Scores:
     by_tokens: list[TokenByToken]
 
 
-AnswerRange = Callable[[int, int], tuple[int, int]]
-"""From a range of bytes in a JSON text to the range in its answer."""
-
-
 def value_confidences(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
 ) -> Scores:
@@ -166,10 +162,11 @@ class _Walk(JsonWalk):
     def __init__(
         self,
         data: bytes,
-        span: AnswerRange,
+        span: Callable[[int, int], tuple[int, int]],
         tokens: Tokens,
         choices: dict[tuple[int, Place], ScoredChoice],
     ) -> None:
+        """``span``: from a range of bytes in ``data`` to the range in its answer."""
         super().__init__()
         self._data = data
         self._span = span
@@ -206,7 +203,7 @@ class _Walk(JsonWalk):
         if choice.by_tokens:
             self.by_tokens.append(TokenByToken(container.entry.pointer, "next"))
         entry = Confidence(container.entry.pointer, "next")
-        way = write_score(entry, choice, self._data[at:], lambda way: _alternative(way, container))
+        way = write_score(entry, choice, self._data, lambda way: _alternative(way, container), at)
         if way is None:
             return
         entry.which = _which(way, container)
@@ -252,7 +249,7 @@ class _Walk(JsonWalk):
             return None
         if choice.by_tokens:
             self.by_tokens.append(TokenByToken(entry.pointer, "value"))
-        return write_score(entry, choice, self._data[self._asked :], _alternative)
+        return write_score(entry, choice, self._data, _alternative, self._asked)
 
     def _ended(self, logprob: float) -> None:
         """Account for a complete member."""
@@ -322,7 +319,7 @@ class ConfidenceReader:
         """Parts of arguments by call, for calls whose arguments are not JSON in the answer."""
 
     def read(self, chunks: Sequence[TokenChunk], text: str, pieces: Sequence[Piece]) -> None:
-        """The answer goes on with ``text``; ``pieces`` came of it."""
+        """``text``: the next part of the answer; ``pieces``: those that it added."""
         self._text.append(text)
         for chunk in chunks:
             self._choices += chunk.choices

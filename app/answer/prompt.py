@@ -149,9 +149,7 @@ def template_input(conversation: Conversation, format: ChatFormat) -> TemplateIn
     calls, they become assistant text, and if it does not take results, these become user text.
     Images of results are moved to user messages.
     """
-    messages = results_first([_cleaned(each) for each in conversation.messages])
-    for message in messages:
-        _place_reasoning(message, format)
+    messages = results_first([_cleaned(each, format) for each in conversation.messages])
     tools, schema_prompt = conversation.tools, conversation.schema_prompt
     if conversation.reasoning.wanted and format.reasoning is None:
         messages = _instructed(messages, INSTRUCTION, format)
@@ -222,14 +220,23 @@ def text_length(prompt: Prompt, enough: int) -> int:
     return size
 
 
-def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message without empty fields, since templates test whether a field exists."""
+def _cleaned(message: Mapping[str, Any], format: ChatFormat) -> dict[str, Any]:
+    """The message without empty fields, since templates test whether a field exists.
+
+    Its reasoning is in the fields that the template reads; ``_in_form`` makes blocks of it.
+    """
     cleaned = {key: value for key, value in message.items() if value is not None}
     cleaned["content"] = message.get("content") or ""
     calls = cleaned.pop("tool_calls", None)
     if calls:
         cleaned["tool_calls"] = [dict(call) for call in calls]
-    return cleaned
+    if format.reasoning_blocks or "reasoning_content" not in cleaned:
+        return cleaned
+    text = cleaned.pop("reasoning_content")
+    if format.content.preamble and calls:
+        # The text before a call and reasoning are one text in gpt-oss's template.
+        text, cleaned["content"] = _paragraphs(text, cleaned["content"]), ""
+    return cleaned | dict.fromkeys(format.reasoning_fields or ("reasoning_content",), text)
 
 
 def _in_form(messages: Sequence[Mapping[str, Any]], format: ChatFormat) -> list[dict[str, Any]]:
@@ -244,17 +251,6 @@ def _in_form(messages: Sequence[Mapping[str, Any]], format: ChatFormat) -> list[
             content = [thoughts, *content]
         written.append(message | {"content": content})
     return written
-
-
-def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
-    """Move the reasoning to the field that the template reads; ``_in_form`` makes blocks of it."""
-    if format.reasoning_blocks or "reasoning_content" not in message:
-        return
-    text = message.pop("reasoning_content")
-    if format.content.preamble and "tool_calls" in message:
-        # The text before a call and reasoning are one text in gpt-oss's template.
-        text, message["content"] = _paragraphs(text, message["content"]), ""
-    message |= dict.fromkeys(format.reasoning_fields or ("reasoning_content",), text)
 
 
 def _name_results(messages: Sequence[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ from app.answer.pieces import (
     PromptSpan,
     pointer_below,
 )
-from app.core.arguments import objects_in
+from app.core.arguments import at_pointer, objects_in
 from app.core.verbatim import Document, Passage, Source, passages_of
 
 KEYWORD = "x-verbatim"
@@ -44,7 +44,7 @@ class Quotable:
 
 
 class SpanReader:
-    """Collects the values of one choice of a request while it comes, and looks them up."""
+    """Collects the values of one choice of a request as it streams, and looks them up."""
 
     def __init__(self, content: Any, tools: Mapping[str, Any], texts: Quotable) -> None:
         """``content``: schema of the content, or None; ``tools``: schemas of the arguments, by
@@ -143,14 +143,7 @@ class _Lookup:
             return self._names().get(base) if base else self._root
         if not fragment.startswith("/"):
             return self._names().get(fragment)
-        target = self._names().get(base) if base else self._root
-        for token in fragment.split("/")[1:]:
-            token = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list) and token.isdecimal() and int(token) < len(target):
-                target = target[int(token)]
-            else:
-                target = target.get(token) if isinstance(target, dict) else None
-        return target
+        return at_pointer(self._names().get(base) if base else self._root, fragment)
 
     def _names(self) -> dict[str, Any]:
         """Subschemas by their anchors and identifiers."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from app.core.arguments import ignores_beside_ref
 from app.core.errors import InvalidRequest, InvalidSchema
 from app.core.specs import Grammar, JsonSchema, OnUnsupported, Regex
 
@@ -20,9 +21,6 @@ MOST_CALLS = 16
 """Default maximum of calls per answer: a model that repeats itself would use up its budget."""
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
-
-_LONELY_REF = re.compile(r"json-schema\.org/draft-0[3-7]/")
-"""Drafts in which keywords beside ``$ref`` are ignored (draft 7, section 8.3)."""
 
 _KEPT_BESIDE_REF = ("$schema", "$defs", "definitions")
 
@@ -105,8 +103,7 @@ def objects_of(schema: Any) -> Any:
         return {"type": "object"}
     if not isinstance(schema, Mapping):
         return schema  # no object (false), or no schema
-    dialect = schema.get("$schema")
-    if "$ref" in schema and isinstance(dialect, str) and _LONELY_REF.search(dialect):
+    if "$ref" in schema and ignores_beside_ref(schema):
         kept = {key: schema[key] for key in _KEPT_BESIDE_REF if key in schema}
         return {**kept, "type": "object", "allOf": [{"$ref": schema["$ref"]}]}
     kind = schema.get("type", "object")

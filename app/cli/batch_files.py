@@ -22,6 +22,7 @@ from typing import IO, Any, Literal
 
 from pydantic_core import from_json, to_json
 
+from app.answer.pieces import pointer_below
 from app.cli.specification import UnusableInput
 from app.http.batches import ENDPOINTS as URLS
 from app.serving.batches import wrong_request
@@ -324,8 +325,7 @@ class _Table:
         self._pointers: dict[str, str] = {}
         """Columns of confidences, by the JSON Pointers of their fields."""
         for name in self._fields if confidence else ():
-            pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-            self._pointers[pointer] = f"{name}_confidence"
+            self._pointers[pointer_below("", name)] = f"{name}_confidence"
         self._columns += self._pointers.values()
         self._columns += ["error"] if self._fields else ["content", "error"]
 

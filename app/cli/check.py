@@ -72,7 +72,11 @@ def _as_text(name: str, verdict: Verdict, other: bytes | None, paint: Paint) -> 
     lines.append(f"  text before  {'...' if verdict.offset > len(verdict.before) else ''}{before}")
     if not verdict.incomplete:
         lines.append(f"  found        {paint(spell_bytes(verdict.found), 'red')}")
-    lines.append(f"  allowed      {paint(_allowed(verdict), 'green')}")
+    allowed = f"only {spell_bytes(verdict.forced)}"
+    if not verdict.forced:
+        end = "the end of the text" if verdict.may_end else ""
+        allowed = " or ".join(filter(None, [verdict.allowed, end]))
+    lines.append(f"  allowed      {paint(allowed, 'green')}")
     if verdict.incomplete:
         spelled = verdict.completion
         rest = "longer than 2,000 bytes" if spelled is None else spell_bytes(spelled)
@@ -81,13 +85,6 @@ def _as_text(name: str, verdict: Verdict, other: bytes | None, paint: Paint) -> 
         lines.append("The value satisfies the schema, but answers write it in this form:")
         lines.append(f"  {other.decode('utf-8', 'backslashreplace')}")
     return lines
-
-
-def _allowed(verdict: Verdict) -> str:
-    if verdict.forced:
-        return f"only {spell_bytes(verdict.forced)}"
-    end = ["the end of the text"] if verdict.may_end else []
-    return " or ".join([part for part in [verdict.allowed, *end] if part])
 
 
 def _as_json(name: str, verdict: Verdict, other: bytes | None) -> dict[str, Any]:

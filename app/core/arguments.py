@@ -1,4 +1,4 @@
-"""Arguments of functions that are not written as one JSON text: how they are written, and read.
+"""Notations of function arguments other than one JSON text: rules for writing and reading them.
 
 Models write a text for each argument, with strings as they are::
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -35,7 +35,6 @@ NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _MOST_SUBSCHEMAS = 1_000
 """Maximum subschemas visited for one argument; beyond them, it may be of any type."""
 _LONELY_REF = re.compile(r"json-schema\.org/draft-0[3-7]/")
-"""Drafts in which keywords beside ``$ref`` are ignored (draft 7, section 8.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +127,7 @@ class Readings:
 
     def __init__(self, schema: Any) -> None:
         self._root = schema
-        dialect = schema.get("$schema") if isinstance(schema, dict) else None
-        self._lonely_ref = isinstance(dialect, str) and bool(_LONELY_REF.search(dialect))
+        self._lonely_ref = isinstance(schema, dict) and ignores_beside_ref(schema)
         self._follows = not any(
             # References below it may be relative to it.
             isinstance(each.get(keyword), str)
@@ -169,20 +167,11 @@ class Readings:
 
     def _resolved(self, reference: Any) -> Any:
         """The subschema that a plain reference within the schema leads to; None for others."""
-        if not self._follows or not isinstance(reference, str):
+        if not self._follows or not isinstance(reference, str) or "%" in reference:
             return None
-        if reference == "#":
-            return self._root
-        if not reference.startswith("#/") or "%" in reference:
+        if reference != "#" and not reference.startswith("#/"):
             return None
-        target = self._root
-        for token in reference[2:].split("/"):
-            token = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list) and token.isdecimal() and int(token[:9]) < len(target):
-                target = target[int(token[:9])]
-            else:
-                target = target.get(token) if isinstance(target, dict) else None
-        return target
+        return at_pointer(self._root, reference[1:])
 
 
 _Own = Callable[[dict[str, Any]], frozenset[Kind]]
@@ -200,21 +189,17 @@ class _Walk:
 
     def of_member(self, node: Any, name: str | None) -> frozenset[Kind]:
         """Types of a member of the objects that ``node`` admits."""
-        return self._of(node, lambda here: self._own_member(here, name))
 
-    def _own_member(self, node: dict[str, Any], name: str | None) -> frozenset[Kind]:
-        properties = node.get("properties")
-        if name is not None and isinstance(properties, dict) and name in properties:
-            return self._of_value(properties[name])
-        patterns = node.get("patternProperties", {})
-        found = self._of_value(node.get("additionalProperties", True))
-        for each in patterns.values() if isinstance(patterns, dict) else ():
-            found |= self._of_value(each)
-        return found
+        def own(here: dict[str, Any]) -> frozenset[Kind]:
+            properties, patterns = here.get("properties"), here.get("patternProperties", {})
+            if name is not None and isinstance(properties, dict) and name in properties:
+                return self._of(properties[name], _own_types)
+            found = self._of(here.get("additionalProperties", True), _own_types)
+            for each in patterns.values() if isinstance(patterns, dict) else ():
+                found |= self._of(each, _own_types)
+            return found
 
-    def _of_value(self, node: Any) -> frozenset[Kind]:
-        """Types of the values that ``node`` admits."""
-        return self._of(node, _own_types)
+        return self._of(node, own)
 
     def _of(self, node: Any, own: _Own) -> frozenset[Kind]:
         """Types by ``own`` of ``node`` and of the subschemas that apply to the same value."""
@@ -269,6 +254,23 @@ def json_kind(value: Any) -> Kind:
 def _listed(node: dict[str, Any], keyword: str) -> list[Any]:
     value = node.get(keyword)
     return value if isinstance(value, list) else []
+
+
+def ignores_beside_ref(schema: Mapping[str, Any]) -> bool:
+    """Whether its draft ignores keywords beside ``$ref`` (draft 7, section 8.3)."""
+    dialect = schema.get("$schema")
+    return isinstance(dialect, str) and _LONELY_REF.search(dialect) is not None
+
+
+def at_pointer(value: Any, pointer: str) -> Any:
+    """The member of ``value`` that a JSON Pointer (RFC 6901) leads to; None if there is none."""
+    for token in pointer.split("/")[1:]:
+        token = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list) and token.isdecimal() and int(token[:9]) < len(value):
+            value = value[int(token[:9])]
+        else:
+            value = value.get(token) if isinstance(value, dict) else None
+    return value
 
 
 def objects_in(value: Any) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The cache as engine and runner agree on it: groups of layers, each with blocks of its own.
+"""The layout of the KV cache: groups of layers, each with blocks of its own.
 
 Layers with full attention are one group; layers with a sliding window are another, one for each
 width. A sequence has a block table for each group, and a group with a window may take back the

@@ -1,8 +1,8 @@
 """Composite grammars: answers of several parts, some of them under constraints of their own.
 
-Tool calls, structural tags and the answers of reasoning models are such: marks, free text, schemas.
-A ``Composite`` is a ``ConstraintSpec`` like any other; all of it is compiled into one automaton, so
-forced marks are leapt over and the whole answer is finished within the budget.
+Tool calls, structural tags and the answers of reasoning models consist of marks, free text and
+JSON. A ``Composite`` is a ``ConstraintSpec`` like any other, compiled into one automaton, so forced
+marks are leapt over and the whole answer is finished within the budget.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What comes out: chunks of answers, and the measurements of steps and requests."""
+"""Results of the engine: chunks of answers, and the measurements of steps and requests."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class AnswerUsage:
     forward_passes: int = 0
     """Steps of the engine in which this answer took part."""
     accepted_prediction_tokens: int = 0
-    """Tokens that were drafted from the client's prediction and came about."""
+    """Tokens that were drafted from the client's prediction and accepted."""
     rejected_prediction_tokens: int = 0
-    """Tokens that were drafted from it and did not."""
+    """Tokens that were drafted from it and rejected."""
     reasoning_tokens: int = 0
     """Tokens of the reasoning, which only the answer's reader knows: 0 in the engine's counts."""
 
@@ -205,13 +205,13 @@ class RequestStats:
 
 
 class StepObserver(Protocol):
-    """Told of every step; must be quick and must not raise."""
+    """Receives the measurements of every step; must be quick and must not raise."""
 
     def observe_step(self, stats: StepStats) -> None: ...
 
 
 class RequestObserver(Protocol):
-    """Told of requests and compilations; must be quick and must not raise."""
+    """Receives measurements of requests and compilations; must be quick and must not raise."""
 
     def observe_request(self, stats: RequestStats) -> None: ...
 

@@ -85,10 +85,8 @@ class GgufFile:
 
     def eos_token_ids(self) -> frozenset[int]:
         """Tokens that end an answer: those the metadata names, and special ones known by name."""
-        told = [
-            self.metadata.get(f"tokenizer.ggml.{end}_token_id") for end in ("eos", "eot", "eom")
-        ]
-        named = [number for number in told if number is not None]
+        keys = [f"tokenizer.ggml.{end}_token_id" for end in ("eos", "eot", "eom")]
+        named = [self.metadata[key] for key in keys if self.metadata.get(key) is not None]
         kinds = self.metadata.get("tokenizer.ggml.token_type", [])
         spelled = {
             token: number
@@ -129,7 +127,7 @@ def open_gguf(path: str) -> GgufFile:
 
 
 def forget_gguf() -> None:
-    """Let go of the file that ``open_gguf`` has read last: a start asks for it several times."""
+    """Drop the last file of ``open_gguf``, which keeps it as a start opens it several times."""
     _opened.cache_clear()
 
 

@@ -1,4 +1,4 @@
-"""Images of a prompt: what crosses from where they are prepared to the engine and its runner.
+"""Images of a prompt: the types between their preparation, the engine and its runner.
 
 An image is *prepared* in a worker process: resized and cut as the model's tower takes it. In the
 prompt one *placeholder* token stands for it, until the prompt is *expanded*: the placeholder gives
@@ -55,7 +55,7 @@ class PreparedImage:
 
 
 class Features(Protocol):
-    """What a vision encoder made of an image: rows in host memory, for the runner alone."""
+    """The output of a vision encoder for an image: rows in host memory, for the runner alone."""
 
     @property
     def nbytes(self) -> int: ...

@@ -89,7 +89,7 @@ def _use_shipped(shipped: Path, kept: str) -> None:
             target = Path(kept, kind)
             image = (shipped / kind / _IMAGE).read_text()
             if not (target / _IMAGE).exists() or (target / _IMAGE).read_text() != image:
-                # The file that tells of the image last: an interrupted copy is made again.
+                # The file with the image's identity last: an interrupted copy is made again.
                 files = [each for each in (shipped / kind).rglob("*") if each.is_file()]
                 for path in sorted(files, key=lambda each: each.name == _IMAGE):
                     copy = target / path.relative_to(shipped / kind)
@@ -188,15 +188,15 @@ class _Compilations(event.Listener):
         self._lock = threading.Lock()
 
     def on_start(self, event: Any) -> None:
-        told = event.data
-        function = (told["module"], told["qualname"], str(told["args"]))
+        data = event.data
+        function = (data["module"], data["qualname"], str(data["args"]))
         with self._lock:
             if function in self._seen:
                 return
             self._seen.add(function)
             if self._stage is None:
                 self._stage = self._begin()
-            self._stage.reach(len(self._seen), now=told["qualname"].rpartition(".")[2])
+            self._stage.reach(len(self._seen), now=data["qualname"].rpartition(".")[2])
 
     def on_end(self, event: Any) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Arguments of functions as literals of another notation than JSON: how they are written.
+"""Writes arguments of functions as literals of another notation than JSON.
 
 Python's, as ``f(city="Ulm", flags=[True, None])`` has it, and Gemma's own, in which strings stand
 between marks and names stand bare: ``city:<|"|>Ulm<|"|>,sizes:[1,2],where:{x:1}``.

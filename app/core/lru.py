@@ -20,12 +20,12 @@ class Lru(Generic[K, V]):
     """The most recently used values, with limits on their bytes and number. No locks."""
 
     def __init__(
-        self, max_bytes: int, size_of: Callable[[V], int], *, most: int | None = None
+        self, max_bytes: int, size_of: Callable[[V], int], *, most: int = sys.maxsize
     ) -> None:
-        """``size_of``: bytes of a value, which must not change. ``most`` None: any number."""
+        """``size_of``: bytes of a value, which must not change; ``most``: number of values."""
         self._max_bytes = max_bytes
         self._size_of = size_of
-        self._most = sys.maxsize if most is None else most
+        self._most = most
         self._values: OrderedDict[K, V] = OrderedDict()
         self.nbytes = 0
 
@@ -115,7 +115,7 @@ class GrowingLru(Generic[K, V]):
     def _evict(self, *, keep: K) -> None:
         """Drop values until the limits hold; ``keep`` stays in any case.
 
-        Those that exceed the limit by themselves go first, or all the others would go for them;
+        Values that exceed the limit alone go first, as all others would not make room for them;
         then the least recently used.
         """
         if self.nbytes <= self._max_bytes and len(self._values) <= self._most:

@@ -1,4 +1,4 @@
-"""How a model is named: a folder, a name on the Hugging Face Hub, or a GGUF file.
+"""Names of models: a folder, a name on the Hugging Face Hub, or a GGUF file.
 
 A GGUF file is given by its path, as ``repository:file.gguf`` of the Hub, or as llama.cpp and Ollama
 name one: ``owner/name-GGUF:Q4_K_M``, with or without ``hf.co/`` before it.

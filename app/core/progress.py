@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
@@ -44,13 +44,9 @@ class Silence:
 SILENCE = Silence()
 
 
-def reporting(
-    progress: Progress, name: str, items: Iterable[_T], *, of: int | None = None, unit: str = ""
-) -> Iterator[_T]:
-    """Yields ``items`` as a stage of ``of`` units, by default their number."""
-    if of is None and isinstance(items, Collection):
-        of = len(items)
-    with progress.stage(name, of, unit=unit) as stage:
+def reporting(progress: Progress, name: str, items: Collection[_T], *, unit: str) -> Iterator[_T]:
+    """Yields ``items`` as a stage of as many units."""
+    with progress.stage(name, len(items), unit=unit) as stage:
         for number, item in enumerate(items, 1):
             yield item
             stage.reach(number)

@@ -67,7 +67,7 @@ class JsonLocator(Protocol):
     """Finds the JSON values in a text with more than one: between reasoning, marks and calls."""
 
     def push(self, data: bytes) -> None:
-        """The text goes on with ``data``."""
+        """``data``: the next part of the text."""
 
     def next_value(self, start: int) -> int | None:
         """Offset of the first value that begins at ``start`` or later; None: not known yet."""

@@ -7,8 +7,8 @@ and values are in the cache). A span closes part of the gap::
                |---- computed ----|---- this span ----|---- later steps -----|
 
 A step is a ragged batch: spans of many sequences. A span that ends inside the prompt needs no row
-of logits and one with drafted tokens needs several, so it names them. How a token is drawn from
-each is said once the pass has been launched: masks are filled meanwhile.
+of logits and one with drafted tokens needs several, so it names them. The draws are given after
+the launch, so that masks are filled during the pass.
 """
 
 from __future__ import annotations

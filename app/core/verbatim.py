@@ -101,21 +101,16 @@ def passages_of(source: Source, passages: Sequence[Passage]) -> list[Passage]:
     if source.part is None:
         return [passage for passage in passages if passage.by_user]
     named = {passage.name: passage for passage in passages}
-    found = named.get(source.part) or _from_the_end(source.part, passages)
-    if found is None:
-        there = ", ".join(list(named)[:8]) or "none"
-        raise InvalidRequest(
-            f"x-verbatim names {source.part!r}, but this prompt has these parts: {there}",
-            role="constraint",
-        )
-    return [found]
-
-
-def _from_the_end(part: str, passages: Sequence[Passage]) -> Passage | None:
-    """The passage that ``messages[-1]`` names, the last one of that list."""
-    name, _, index = part.partition("[-")
-    if not index.endswith("]") or not index[:-1].isdecimal():
-        return None
-    listed = [passage for passage in passages if passage.name.startswith(name + "[")]
-    count = int(index[:-1][:9])
-    return listed[-count] if 0 < count <= len(listed) else None
+    if source.part in named:
+        return [named[source.part]]
+    name, _, index = source.part.partition("[-")
+    if index.endswith("]") and index[:-1].isdecimal():  # messages[-1], the last one of that list
+        listed = [passage for passage in passages if passage.name.startswith(name + "[")]
+        count = int(index[:-1][:9])
+        if 0 < count <= len(listed):
+            return [listed[-count]]
+    there = ", ".join(list(named)[:8]) or "none"
+    raise InvalidRequest(
+        f"x-verbatim names {source.part!r}, but this prompt has these parts: {there}",
+        role="constraint",
+    )

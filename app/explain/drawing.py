@@ -7,7 +7,7 @@ The layout is a layered one, top down (Sugiyama, Tagawa and Toda 1981), and dete
 that lead back up are turned round for the layering. An edge over several layers passes a bend in
 each, which keeps boxes out of its way; edges to one item share theirs, so that there are no more
 bends than items times layers however many edges there are. Horizontal places are weighted means of
-the neighbours', kept apart by isotonic regression (pool adjacent violators).
+those of neighbours, kept apart by isotonic regression (pool adjacent violators).
 """
 
 from __future__ import annotations

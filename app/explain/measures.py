@@ -191,7 +191,7 @@ class Texts:
         return mode == Mode.PLAIN or (mode == Mode.INSIDE and not quoted)
 
     def label(self, parts: list[Expression], mode: Mode) -> str:
-        """What to call a choice of ``parts``, one after the other."""
+        """The label of a choice of ``parts``, one after the other."""
         whole = self._pool.concatenate(*parts)
         label = self._spelling.pattern(whole) if len(parts) > 1 and mode != Mode.OUTSIDE else None
         return label or " ".join(self._part_label(part, mode) for part in parts)

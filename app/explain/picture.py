@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from app.core.lru import GrowingLru
 from app.core.specs import JsonSchema
 from app.explain.drawing import Drawing, drawing_of
 from app.explain.exploring import folded_graph
-from app.explain.svg import boxes_of, dot_text, routes_of, states_of
+from app.explain.svg import dot_text, elements_of
 from app.explain.walk import Resume, Walker
 
 _STATE = re.compile(r"[0-9]{1,7}\.[0-9]{1,7}\.[0-9]{1,7}")
@@ -117,8 +117,35 @@ def picture_of(drawing: Drawing) -> dict[str, Any]:
         "width": round(drawing.width, 1),
         "height": round(drawing.height, 1),
         "forced_share": round(drawing.graph.forced_share, 4),
-        "states": list(_states(drawing)),
-        "ways": list(_ways(drawing)),
+        "states": [
+            {
+                "id": f"s{number}",
+                "x": state.place.x,
+                "y": state.place.y,
+                "label": str(number),
+                "note": state.note,
+                "accepting": node.accepting,
+                "repeats": node.repeats,
+                "rule": node.rule,
+                "pointer": node.pointer,
+            }
+            for number, (state, node) in enumerate(
+                zip(drawing.states, drawing.graph.nodes, strict=True)
+            )
+        ],
+        "ways": [
+            {
+                "id": f"w{number}",
+                "source": f"s{way.edge.source}",
+                "target": _name(way.edge.target),
+                "kind": way.edge.kind,
+                "choice": way.choice,
+                "leap": way.leap,
+                "pointer": way.edge.pointer,
+                "open": way.edge.pointer if way.edge.kind == "fold" else None,
+            }
+            for number, way in enumerate(drawing.ways)
+        ],
         "boxes": [
             {
                 "x": box.place.x,
@@ -147,41 +174,9 @@ def picture_of(drawing: Drawing) -> dict[str, Any]:
 def with_elements(picture: dict[str, Any], drawing: Drawing) -> dict[str, Any]:
     """``picture`` with the SVG element of each route, box and state beside its places."""
     return picture | {
-        name: [
-            part | {"svg": element}
-            for part, element in zip(picture[name], elements(drawing), strict=True)
-        ]
-        for name, elements in {"routes": routes_of, "boxes": boxes_of, "states": states_of}.items()
+        name: [part | {"svg": each} for part, each in zip(picture[name], elements, strict=True)]
+        for name, elements in elements_of(drawing).items()
     }
-
-
-def _states(drawing: Drawing) -> Iterable[dict[str, Any]]:
-    for number, (state, node) in enumerate(zip(drawing.states, drawing.graph.nodes, strict=True)):
-        yield {
-            "id": f"s{number}",
-            "x": state.place.x,
-            "y": state.place.y,
-            "label": str(number),
-            "note": state.note,
-            "accepting": node.accepting,
-            "repeats": node.repeats,
-            "rule": node.rule,
-            "pointer": node.pointer,
-        }
-
-
-def _ways(drawing: Drawing) -> Iterable[dict[str, Any]]:
-    for number, way in enumerate(drawing.ways):
-        yield {
-            "id": f"w{number}",
-            "source": f"s{way.edge.source}",
-            "target": _name(way.edge.target),
-            "kind": way.edge.kind,
-            "choice": way.choice,
-            "leap": way.leap,
-            "pointer": way.edge.pointer,
-            "open": way.edge.pointer if way.edge.kind == "fold" else None,
-        }
 
 
 def _name(state: int | None) -> str | None:

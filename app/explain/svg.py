@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
@@ -56,22 +56,18 @@ Element = list[Any]
 """``[tag, attributes, text]`` or ``[tag, attributes, [element, ...]]``, as the JSON has it."""
 
 
-def routes_of(drawing: Drawing) -> list[Element]:
-    """By route its line and arrow's head; ids ``r0``, ``r1`` and so on."""
-    return [_route(route, number) for number, route in enumerate(drawing.routes)]
+def elements_of(drawing: Drawing) -> dict[str, list[Element]]:
+    """A line and an arrow's head for each of the ``routes``, a frame and lines for each of the
+    ``boxes``, a circle and a note for each of the ``states``.
 
-
-def boxes_of(drawing: Drawing) -> list[Element]:
-    """By box its frame and lines. A way that has a line is a group with its id: ``w0`` ..."""
-    return [_box(drawing, box) for box in drawing.boxes]
-
-
-def states_of(drawing: Drawing) -> list[Element]:
-    """By state its circle and note; ids ``s0``, ``s1`` and so on."""
-    return [
-        _state(state, number, drawing.graph.nodes[number].accepting)
-        for number, state in enumerate(drawing.states)
-    ]
+    Routes, states and the lines of ways have ids: ``r0``, ``s0``, ``w0`` and so on.
+    """
+    nodes = drawing.graph.nodes
+    return {
+        "routes": [_route(route, number) for number, route in enumerate(drawing.routes)],
+        "boxes": [_box(drawing, box) for box in drawing.boxes],
+        "states": [_state(each, n, nodes[n].accepting) for n, each in enumerate(drawing.states)],
+    }
 
 
 def draw(drawing: Drawing, title: str) -> str:
@@ -96,7 +92,7 @@ def draw(drawing: Drawing, title: str) -> str:
         ["style", {}, _STYLE],
         ["rect", {"class": "paper", "width": width, "height": height}, []],
         *head,
-        ["g", {"transform": place}, routes_of(drawing) + boxes_of(drawing) + states_of(drawing)],
+        ["g", {"transform": place}, [*chain.from_iterable(elements_of(drawing).values())]],
     ]
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{_xml(["svg", root, inside])}\n'
 

@@ -35,7 +35,7 @@ class Resume:
     node: int
     offset: int
     steps: int
-    """How many steps there were before it."""
+    """Number of steps before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Position:
 
 @dataclass(slots=True)
 class _Front:
-    """Where a text has led."""
+    """Positions and nodes that a text has reached."""
 
     positions: list[_Position] = field(default_factory=list)
     arrivals: list[_Arrival] = field(default_factory=list)

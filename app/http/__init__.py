@@ -12,6 +12,6 @@ schemas, tokens, files, batches, model_routes, page   the other routes
 errors       the table from errors to status codes
 openapi      ``/openapi.json``, from the routes' descriptions
 
-Request fields of all APIs go into ``requests.generation``, those of one API into the models in its
+Request fields of all APIs go into ``requests.fields``, those of one API into the models in its
 ``parse``. A new API needs a ``Renderer`` of its own.
 """

@@ -28,7 +28,7 @@ from app.http.reports import (
     warnings_of,
     with_fields,
 )
-from app.http.requests.generation import StreamOptions
+from app.http.requests.fields import StreamOptions
 from app.serving.generation import Generation
 
 _DONE = b"data: [DONE]\n\n"

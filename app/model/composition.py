@@ -61,7 +61,6 @@ from app.model.optimise import Prepared, prepare
 from app.model.parallel.group import Group, join
 from app.model.parallel.plan import check_sharing
 from app.model.parallel.rank_processes import Job, RankProcesses
-from app.model.parallel.steps import Follower, Leader
 from app.model.runner import RunnerDescription, TorchRunner
 from app.model.sampling import Sampler
 from app.model.self_check import CHECKED_SLOTS
@@ -69,6 +68,7 @@ from app.model.state_storage import StateStorage, allocate_states, slots_within
 
 if TYPE_CHECKING:
     from app.model.cuda.graphs import CudaSteps
+    from app.model.parallel.rank import Compute
 
 _CPU_CACHE_BYTES = 1 << 30
 _CPU_CACHE_SHARE = 1 / 8
@@ -88,19 +88,19 @@ def load_runner(config: ModelConfig, progress: Progress = SILENCE) -> TorchRunne
         check_sharing(config, read_config(config.model))
         rank_processes = RankProcesses(config)
         with rank_processes.loading():
-            group = join(config, 0, rank_processes.store)
-            runner = _load(config, group, Leader(rank_processes, group), progress)
+            group = rank_processes.group = join(config, 0, rank_processes.store)
+            runner = _load(config, group, rank_processes, progress)
             group.least(0)  # returns when all ranks have loaded
         return runner
 
 
-def load_follower(job: Job) -> Follower:
+def load_follower(job: Job) -> tuple[Compute, Group]:
     """Load this rank's share of a model; rank 0 calls ``load_runner`` at the same time."""
     with _refusing(job.config):
         group = join(job.config, job.rank, job.store)
         runner = _load(job.config, group)
         group.least(0)
-        return Follower(runner.compute, group)
+        return runner.compute, group
 
 
 @contextlib.contextmanager
@@ -115,7 +115,7 @@ def _refusing(config: ModelConfig) -> Iterator[None]:
 def _load(
     config: ModelConfig,
     group: Group | None = None,
-    leader: Leader | None = None,
+    rank_processes: RankProcesses | None = None,
     progress: Progress = SILENCE,
 ) -> TorchRunner:
     """All ranks of a group go through the same calls in the same order."""
@@ -211,7 +211,7 @@ def _load(
         trees=prepared.trees,
         adapters=adapters,
         compilations=compilations,
-        leader=leader,
+        rank_processes=rank_processes,
         image_embeddings=prepared.image_embeddings,
         vision=None
         if prepared.image_embeddings is None or loaded.vision is None

@@ -27,15 +27,15 @@ class RaggedForward:
         self,
         model: PreTrainedModel,
         route: AttentionRoute,
+        recurrent: RecurrentRoute,
         attention: StepAttention,
-        recurrent: RecurrentRoute | None = None,
         scan: StepScan | None = None,
     ) -> None:
-        """``scan`` is the target of ``recurrent``; None: the model has no recurrent layer."""
+        """``scan`` None: the model has no recurrent layer."""
         self._model = model
         self._route = route
-        self.attention = attention
         self._recurrent = recurrent
+        self.attention = attention
         self._scan = scan
         self.device = model.device
 
@@ -61,15 +61,11 @@ class RaggedForward:
 
         ``logits_rows`` 0 gives logits for all T rows.
         """
-        self._route.target = self.attention
-        if self._recurrent is not None:
-            self._recurrent.target = self._scan
+        self._route.target, self._recurrent.target = self.attention, self._scan
         try:
             return logits_of(self._model, token_ids, positions, logits_rows)
         finally:
-            self._route.target = None
-            if self._recurrent is not None:
-                self._recurrent.target = None
+            self._route.target = self._recurrent.target = None
 
     def interrupt_when(self, condition: Callable[[], bool] | None) -> None:
         """See ``TorchRunner.interrupt_when``."""

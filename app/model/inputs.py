@@ -18,7 +18,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.images import Features, PromptImage
+from app.core.images import Features
 from app.core.step import Span, ancestors
 
 Ints = NDArray[np.int64]
@@ -178,11 +178,12 @@ def lay_out(spans: Sequence[Span], block_size: int) -> StepArrays:
 
 
 def _step_images(spans: Sequence[Span], rows: Sequence[int], positions: Ints) -> StepImages | None:
-    vision_inputs = [span.vision_input for span in spans]
-    if not any(vision_inputs):
+    if not any(span.vision_input for span in spans):
         return None
     shifted, image_rows, ends = positions.copy(), list[ImageRows](), np.zeros_like(positions)
-    for span, row, vision_input in zip(spans, rows, vision_inputs, strict=True):
+    windows_alone = False
+    for span, row in zip(spans, rows, strict=True):
+        vision_input, start, end = span.vision_input, span.start, span.start + len(span.tokens)
         if vision_input is None:
             continue
         shifted[..., row : row + len(span.tokens)] += vision_input.shift
@@ -191,45 +192,25 @@ def _step_images(spans: Sequence[Span], rows: Sequence[int], positions: Ints) ->
                 shifted = np.repeat(shifted[None], len(vision_input.axes), axis=0)
             shifted[:, row : row + vision_input.axes.shape[1]] = vision_input.axes
         for image in vision_input.images:
-            image_rows += _rows_of(image, span, row)
-            if image.two_way is not None:
-                _see_later(image, span, row, ends)
-    ways = {
-        image.two_way
-        for vision_input in vision_inputs
-        if vision_input is not None
-        for image in vision_input.images
-    }
+            windows_alone |= image.two_way == "windows"
+            before = 0
+            for place, length in image.places:
+                low, high = max(start, place), min(end, place + length)
+                if low < high:
+                    first, at = before + low - place, row + low - start
+                    image_rows.append(ImageRows(image.features, first, at, high - low))
+                    if image.two_way is not None:
+                        assert high == place + length, (
+                            "a step ends in an image with two-way attention"
+                        )
+                        ends[at : at + high - low] = high
+                before += length
     return StepImages(
         tuple(image_rows),
         shifted if shifted.ndim > 1 or not np.array_equal(shifted, positions) else None,
         ends if ends.any() else None,
-        windows_alone="windows" in ways,
+        windows_alone,
     )
-
-
-def _see_later(image: PromptImage, span: Span, row: int, ends: Ints) -> None:
-    """Set ``StepImages.ends`` for the rows of ``image``."""
-    start, end = span.start, span.start + len(span.tokens)
-    for place, length in image.places:
-        low, high = max(start, place), min(end, place + length)
-        if low < high:
-            assert high == place + length, "a step ends inside an image with two-way attention"
-            ends[row + low - start : row + high - start] = high
-
-
-def _rows_of(image: PromptImage, span: Span, row: int) -> list[ImageRows]:
-    """Rows of ``image`` within a span whose first row is ``row``."""
-    start, end = span.start, span.start + len(span.tokens)
-    found, before = list[ImageRows](), 0
-    for place, length in image.places:
-        low, high = max(start, place), min(end, place + length)
-        if low < high:
-            found.append(
-                ImageRows(image.features, before + low - place, row + low - start, high - low)
-            )
-        before += length
-    return found
 
 
 def depths_of(ancestors: Ints) -> Ints:

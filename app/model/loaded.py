@@ -79,8 +79,7 @@ class LoadedModel:
             )
             if states is not None:
                 scan = TritonScan(states, attention)
-        recurrent = None if scan is None else self.recurrent
-        return RaggedForward(self.model, self.route, attention, recurrent, scan)
+        return RaggedForward(self.model, self.route, self.recurrent, attention, scan)
 
 
 def load(

@@ -37,7 +37,7 @@ from app.model.self_check import (
 )
 from app.model.state_storage import allocate_states
 from app.model.vision.embeddings import ImageEmbeddings
-from app.model.vision.self_check import blocks_for, connect_vision
+from app.model.vision.self_check import connect_vision
 
 _BLOCK_SIZE = 16
 
@@ -71,10 +71,11 @@ def prepare(
     # A longer case takes longer: a CPU multiplies 68 rows by each weight, or 100 for blocks of 16.
     block_size = min(config.block_size, 8 if loaded.device.type == "cpu" else _BLOCK_SIZE)
     text: Any = model.config.get_text_config()
+    groups = len({shape.window for shape in loaded.shapes.values()})
     case = make_case(
         text.vocab_size,
         block_size,
-        len({shape.window for shape in loaded.shapes.values()}),
+        groups,
         states=bool(loaded.recurrent.shapes),
         padding=getattr(text, "pad_token_id", None),
     )
@@ -91,13 +92,14 @@ def prepare(
     if not loaded.recurrent.shapes:
         prepared = replace(prepared, trees=follows_trees(forward, case, block_size, expected))
     if loaded.vision is not None:
+        blocks = -(len(loaded.vision.trial.tokens) // -block_size)
         image_embeddings = connect_vision(
             model,
             loaded.vision,
-            _forward_over_new(loaded, config, block_size, blocks_for(loaded.vision, block_size)),
+            _forward_over_new(loaded, config, block_size, blocks),
             block_size=block_size,
-            groups=len({shape.window for shape in loaded.shapes.values()}),
-            states=bool(loaded.recurrent.shapes),
+            groups=groups,
+            states=case.states,
             rounded=config.quantize is not None,
         )
         prepared = replace(prepared, image_embeddings=image_embeddings)

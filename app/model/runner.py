@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
     from app.model.cuda.graphs import CudaSteps
     from app.model.cuda.sampling import DeviceDraws
-    from app.model.parallel.steps import Leader
+    from app.model.parallel.rank_processes import RankProcesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class TorchRunner:
         trees: bool = False,
         description: RunnerDescription,
         compilations: KernelCompilations | None,
-        leader: Leader | None = None,
+        rank_processes: RankProcesses | None = None,
         image_embeddings: ImageEmbeddings | None = None,
         vision: VisionSpec | None = None,
     ) -> None:
@@ -105,7 +105,7 @@ class TorchRunner:
         self._forward = forward
         self._graphs = graphs
         self._compilations = compilations
-        self._leader = leader
+        self._rank_processes = rank_processes
         self._image_embeddings = image_embeddings
         self.vision_encoder: VisionEncoder | None = (
             None if image_embeddings is None else image_embeddings.vision_encoder
@@ -131,10 +131,8 @@ class TorchRunner:
     @torch.inference_mode()
     def launch(self, spans: Sequence[Span]) -> None:
         assert self._launched is None, "launch twice without sample between"
-        leader = self._leader
-        losses = (
-            contextlib.nullcontext() if leader is None else leader.rank_processes.naming_losses()
-        )
+        ranks = self._rank_processes
+        losses = contextlib.nullcontext() if ranks is None else ranks.naming_losses()
         with naming_failures(), losses:
             step = lay_out(spans, self.block_size)
             if self._graphs is None:
@@ -146,8 +144,8 @@ class TorchRunner:
             else:
                 drawn = self._drawn
                 ids = None if isinstance(drawn, StepResult) else drawn.ids
-            if leader is not None:
-                leader.lead(step, ids)
+            if ranks is not None:
+                ranks.lead(step, ids)
             self._launched = self.compute(step, ids)
 
     def compute(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
@@ -174,7 +172,8 @@ class TorchRunner:
     def interruptible(self) -> bool:
         """Whether a step can be abandoned during its pass: it is not queued on a device, shared
         with another process, or writing recurrent states."""
-        return self._forward.device.type == "cpu" and self._leader is None and self.states is None
+        alone = self._rank_processes is None
+        return self._forward.device.type == "cpu" and alone and self.states is None
 
     def interrupt_when(self, condition: Callable[[], bool] | None) -> None:
         """Make the next step raise ``StepInterrupted`` before the first layer where the condition
@@ -184,15 +183,15 @@ class TorchRunner:
     def watch(self, on_loss: Callable[[str], None]) -> None:
         """Call ``on_loss`` once, from any thread, when a process that shares the model is gone, so
         that no more steps can run."""
-        if self._leader is not None:
-            self._leader.rank_processes.watch(on_loss)
+        if self._rank_processes is not None:
+            self._rank_processes.watch(on_loss)
 
     def close(self) -> None:
         """End the vision encoder and the other ranks. No steps are run afterwards."""
         if self._image_embeddings is not None:
             self._image_embeddings.vision_encoder.close()
-        if self._leader is not None:
-            self._leader.rank_processes.close()
+        if self._rank_processes is not None:
+            self._rank_processes.close()
 
 
 @dataclass(frozen=True, slots=True)

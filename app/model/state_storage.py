@@ -60,11 +60,6 @@ class StateStorage:
         return sum([part.nbytes for part in (*self.conv.values(), *self.scan.values())])
 
 
-def slot_bytes(shapes: Mapping[int, StateShape]) -> int:
-    """Memory of one slot."""
-    return sum([shape.nbytes for shape in shapes.values()])
-
-
 def allocate_states(
     shapes: Mapping[int, StateShape], slots: StateSlots, device: torch.device
 ) -> StateStorage:
@@ -99,7 +94,7 @@ def slots_within(
 
     Raises ``UnsupportedModel`` where half of the budget does not hold one sequence.
     """
-    size = slot_bytes(states)
+    size = sum([shape.nbytes for shape in states.values()])  # of a slot
     token = sum([shape.token_bytes for shape in keys.values()])
     held = min(running * SLOTS_EACH, budget // (2 * size) - 2)
     if held < SLOTS_EACH:

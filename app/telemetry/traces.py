@@ -91,9 +91,15 @@ class Traces:
             )
             if exchange.status >= 500:
                 span.set_status(StatusCode.ERROR)
-            if exchange.stats is not None and exchange.endpoint in _OPERATIONS:
-                span.set_attributes(self._generated(exchange, exchange.stats))
-                self._add_phases(span, exchange, exchange.stats)
+            stats = exchange.stats
+            if stats is not None and exchange.endpoint in _OPERATIONS:
+                span.set_attributes(self._generated(exchange, stats))
+                arrived = exchange.stats_time - _nanoseconds(stats.e2e_seconds)
+                parent = set_span_in_context(span)
+                for phase in stats.phases:  # a finished span for each
+                    started = arrived + _nanoseconds(phase.start)
+                    child = self._tracer.start_span(phase.name, context=parent, start_time=started)
+                    child.end(arrived + _nanoseconds(phase.end))
         span.end()
 
     async def close(self) -> None:
@@ -126,16 +132,6 @@ class Traces:
             "leapjson.usage.drafted_tokens": stats.usage.drafted_tokens,
             "leapjson.forward_passes": stats.usage.forward_passes,
         }
-
-    def _add_phases(self, span: Span, exchange: Exchange, stats: RequestStats) -> None:
-        """Add a finished span for each phase, with times relative to the service's report."""
-        arrived = exchange.stats_time - _nanoseconds(stats.e2e_seconds)
-        parent = set_span_in_context(span)
-        for phase in stats.phases:
-            child = self._tracer.start_span(
-                phase.name, context=parent, start_time=arrived + _nanoseconds(phase.start)
-            )
-            child.end(arrived + _nanoseconds(phase.end))
 
 
 def _failure(exchange: Exchange) -> Mapping[str, str]:

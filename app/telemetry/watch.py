@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("leapjson.access")
 
 PROBES = frozenset({"/health", "/ready", "/metrics"})
-"""Asked for every few seconds: logged at the level debug, and never traced."""
+"""Requested every few seconds: logged at the level debug, and never traced."""
 _COUNTS = (
     "prompt_tokens", "cached_tokens", "completion_tokens", "leapt_tokens",
     "drafted_tokens", "forward_passes",

@@ -192,6 +192,22 @@ def test_an_answer_may_be_cut_anywhere(text: str) -> None:
             assert each.what != "container" or length == len(text) or each.pointer
 
 
+def test_the_rest_of_an_answer_is_not_copied_for_each_of_its_values() -> None:
+    copied: list[int] = []
+
+    class Watched(bytes):
+        def __getitem__(self, index: Any) -> Any:
+            part = super().__getitem__(index)
+            copied.append(len(part) if isinstance(index, slice) else 0)
+            return part
+
+    data = Watched(b"[" + b"1, " * 200 + b"1]")
+    starts = [1, *range(3, 602, 3)]
+    choices = [scored(at, Place.VALUE, ("value", "1", "1", 0.5)) for at in starts]
+    assert len(value_confidences(data, 0, Tokens(), choices).entries) == 202
+    assert sum(copied) < 2 * len(data)
+
+
 def test_an_unfinished_value_is_left_out() -> None:
     found = values('{"a": [1, "x', tokens('{"a": [1, "x'))
     assert [*found] == ["/a/0"]

@@ -24,12 +24,6 @@ def test_items_are_counted_when_they_are_done_with() -> None:
     assert (stage.of, stage.unit, stage.ended) == (3, "letters", True)
 
 
-def test_the_length_of_an_iterator_is_unknown() -> None:
-    progress = Recorded()
-    assert list(reporting(progress, "asking", iter("ab"))) == ["a", "b"]
-    assert progress.named("asking").of is None
-
-
 def test_a_share_is_told_in_percent_until_all_is_done() -> None:
     progress = Recorded()
     assert list(reporting_share(progress, "training", lambda step: step / 4)) == [

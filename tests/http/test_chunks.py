@@ -21,7 +21,7 @@ from app.http.completions.parse import CompletionRequest
 from app.http.completions.write import completion_renderer
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
-from app.http.requests.generation import stream_options
+from app.http.requests.fields import stream_options
 from app.http.requests.wire import Ignored
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline

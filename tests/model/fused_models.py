@@ -20,6 +20,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import KvStorage, allocate
 from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
+from app.model.layers.recurrent import RecurrentRoute
 from tests.model.interpreter import DEVICE
 from tests.model.tiny import save_kind, varied_model
 
@@ -110,7 +111,7 @@ def fused(
     change(model)
     whole: Any = model
     whole.to(DEVICE)
-    shapes = probe_layers(model, route)
+    shapes = probe_layers(model, route, RecurrentRoute(model))
     assert fuse(model, route, batch_invariant=batch_invariant) == len(shapes)
     shapes = {layer: replace(shape, fp8=fp8) for layer, shape in shapes.items()}
     storage = allocate(shapes, num_blocks=60, block_size=4, device=DEVICE)
@@ -119,4 +120,4 @@ def fused(
         attention = TritonAttention(
             storage, shapes, max_model_len=256, batch_invariant=batch_invariant
         )
-    return model, RaggedForward(model, route, attention), attention
+    return model, RaggedForward(model, route, RecurrentRoute(model), attention), attention

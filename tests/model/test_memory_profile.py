@@ -21,6 +21,7 @@ from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, allocate_groups
 from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.layers.recurrent import RecurrentRoute
 from app.model.memory_profile import (
     REHEARSAL_BLOCKS,
     Rehearsed,
@@ -97,10 +98,10 @@ def run_them(
 ) -> list[int]:
     """Rehearse over a small cache; returns each step's number of draws. Logits must be finite."""
     route = AttentionRoute()
-    shapes = probe_layers(model, route)
+    shapes = probe_layers(model, route, RecurrentRoute(model))
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=4, device=model.device)
-    forward = RaggedForward(model, route, attention_over(storage, shapes))
+    forward = RaggedForward(model, route, RecurrentRoute(model), attention_over(storage, shapes))
     steps = largest_steps(
         limits,
         vocab_size=VOCAB,

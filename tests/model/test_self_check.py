@@ -21,6 +21,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
+from app.model.layers.recurrent import RecurrentRoute
 from app.model.self_check import (
     _ProductsInFloat32,
     check_invariance,
@@ -91,14 +92,14 @@ def in_dtype(model: str, dtype: torch.dtype) -> PreTrainedModel:
 
 def check(model: PreTrainedModel, attention: type[CpuAttention]) -> None:
     route = AttentionRoute()
-    shapes = probe_layers(model, route)
+    shapes = probe_layers(model, route, RecurrentRoute(model))
     case = make_case(VOCAB, BLOCK_SIZE)
     expected = whole_logits(model, case)
     model.set_attn_implementation(route.name)
     storage = allocate(
         shapes, num_blocks=case.blocks, block_size=BLOCK_SIZE, device=torch.device("cpu")
     )
-    forward = RaggedForward(model, route, attention(storage))
+    forward = RaggedForward(model, route, RecurrentRoute(model), attention(storage))
     check_ragged_step(model, forward, case, BLOCK_SIZE, expected)
 
 

@@ -8,7 +8,7 @@ import torch
 from app.core.cache import StateSlots
 from app.core.errors import UnsupportedModel
 from app.model.kv_storage import LayerShape
-from app.model.state_storage import StateShape, allocate_states, slot_bytes, slots_within
+from app.model.state_storage import StateShape, allocate_states, slots_within
 
 SIZE = 16
 STATES = dict.fromkeys(range(3), StateShape((3, 1024), torch.bfloat16, (4, 64, 64)))
@@ -19,9 +19,9 @@ SLOT = 3 * 70 * 1024
 
 
 def test_a_slot_is_convolution_and_scan_of_all_layers() -> None:
-    assert slot_bytes(STATES) == SLOT
+    assert sum(each.nbytes for each in STATES.values()) == SLOT
     short = {0: StateShape((2, 2048), torch.bfloat16, None)}
-    assert slot_bytes(short) == 8192
+    assert sum(each.nbytes for each in short.values()) == 8192
 
 
 def test_running_sequences_first_then_a_quarter_for_checkpoints() -> None:

@@ -13,6 +13,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.layers.recurrent import RecurrentRoute
 from app.model.self_check import check_ragged_step, follows_trees, make_case, whole_logits
 from tests.model.tiny import VOCAB, eager_model, save_config
 
@@ -51,11 +52,11 @@ def test_a_model_that_does_not_follow_a_tree_is_found_out(
     model = eager_model(save_config(tmp_path, "llama"))
     model.to(dtype)  # type: ignore[arg-type]
     route = AttentionRoute()
-    shapes = probe_layers(model, route)
+    shapes = probe_layers(model, route, RecurrentRoute(model))
     case = make_case(VOCAB, 4)
     expected = whole_logits(model, case)
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=4, device=torch.device("cpu"))
-    tried = forward(model, route, attention(storage))
+    tried = forward(model, route, RecurrentRoute(model), attention(storage))
     check_ragged_step(model, tried, case, 4, expected)
     assert follows_trees(tried, case, 4, expected) is follows

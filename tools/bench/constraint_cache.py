@@ -17,9 +17,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +88,9 @@ async def fill(arguments: argparse.Namespace) -> None:
     rng = random.Random(0)
     print(heading(COLUMNS))
     started, most = time.perf_counter(), 0.0
-    schemas: Iterator[Any] = islice(distinct_schemas(arguments.schemas), arguments.count)
-    progress, count = open_screen(sys.stderr).progress, arguments.count
-    schemas = reporting(progress, "walking", schemas, of=count, unit="schemas")
-    for number, schema in enumerate(schemas, start=1):
+    progress, numbers = open_screen(sys.stderr).progress, range(1, arguments.count + 1)
+    counted = reporting(progress, "walking", numbers, unit="schemas")
+    for number, schema in zip(counted, distinct_schemas(arguments.schemas), strict=False):
         try:
             constraint = await cache.get(JsonSchema(schema, close_objects=True))
             await asyncio.to_thread(walk, constraint, vocabulary, arguments.tokens, rng)

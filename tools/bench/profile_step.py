@@ -51,7 +51,7 @@ from app.http.chat.parse import ChatCompletionRequest
 from app.http.chat.write import chat_renderer
 from app.http.config import ApiConfig
 from app.http.models import ServedModel
-from app.http.requests.generation import stream_options
+from app.http.requests.fields import stream_options
 from app.http.requests.wire import Ignored
 from app.model import kv_storage
 from app.model.checkpoints.loading import eos_token_ids

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 import string
 from collections.abc import Iterable, Sequence
@@ -14,8 +13,7 @@ from app.answer.pieces import CallArguments, CallEnd, CallStart
 from app.answer.tools import ToolUse
 from app.core.composite import Part
 
-_PLAIN_ID = re.compile(r"[a-zA-Z0-9]+")
-_ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+_ID_LETTERS = string.ascii_lowercase + string.digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class ShortIds(CallIds):
 
     def fitting(self, foreign: str, name: str, number: int) -> str:
         """The id itself if the template takes it; else a hash of it."""
-        if len(foreign) == self.length and _PLAIN_ID.fullmatch(foreign):
+        if len(foreign) == self.length and foreign.isascii() and foreign.isalnum():
             return foreign
         digest = hashlib.blake2b(foreign.encode(errors="replace"), digest_size=self.length).digest()
         return "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in digest)

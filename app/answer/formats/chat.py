@@ -1,4 +1,4 @@
-"""What is known of a model's chat template."""
+"""Properties of a model's chat template."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ another format. The first match wins."""
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """What is known of a model's chat template."""
+    """Properties of a model's chat template."""
 
     tools: ToolFormat
     reasoning: ReasoningFormat | None = None
@@ -80,7 +80,7 @@ class ChatFormat:
 def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     """The form of a model's answers, by ``template`` (Jinja) and the names of special tokens.
 
-    Never raises: what it does not know has the plain form and no reasoning.
+    Never raises: an unknown template has the plain form and no reasoning.
     """
     text = template or ""
     parsed = Template(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,43 +45,8 @@ MISTRAL_LIST = replace(
     end="]",
 )
 
-MISTRAL_SPACED = replace(MISTRAL_LIST, begin="[TOOL_CALLS] [")
 
-
-# DeepSeek V3, R1 and V3.1
-
-DEEPSEEK_V3 = SpelledCalls(
-    name="deepseek v3",
-    begin="<｜tool▁calls▁begin｜>",
-    call="<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n"
-    "```json\n$arguments\n```<｜tool▁call▁end｜>",
-    separator="\n",
-    end="<｜tool▁calls▁end｜>",
-    trigger="<｜tool▁calls▁begin｜>",
-)
-
-DEEPSEEK_V3_1 = SpelledCalls(
-    name="deepseek v3.1",
-    begin="<｜tool▁calls▁begin｜>",
-    call="<｜tool▁call▁begin｜>$name<｜tool▁sep｜>$arguments<｜tool▁call▁end｜>",
-    end="<｜tool▁calls▁end｜>",
-    trigger="<｜tool▁calls▁begin｜>",
-)
-
-
-# Kimi K2 and K3
-
-KIMI_K2 = SpelledCalls(
-    name="kimi k2",
-    begin="<|tool_calls_section_begin|>",
-    call="<|tool_call_begin|>functions.$name:$id<|tool_call_argument_begin|>$arguments"
-    "<|tool_call_end|>",
-    end="<|tool_calls_section_end|>",
-    trigger="<|tool_calls_section_begin|>",
-    ids=NumberedIds(),
-    id_pattern="0|[1-9][0-9]{0,3}",
-)
-
+# Kimi K3
 
 KIMI_K3 = SpelledCalls(
     name="kimi k3",
@@ -112,28 +77,47 @@ COMMAND = SpelledCalls(
     id_pattern="0|[1-9][0-9]{0,3}",
 )
 
-_MARKED = (
-    (("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"), MISTRAL_IDS),
-    (("[TOOL_CALLS]", "[ARGS]"), MISTRAL),
-    (("[TOOL_CALLS] ",), MISTRAL_SPACED),
-    (("[TOOL_CALLS]",), MISTRAL_LIST),
-    (("<｜tool▁sep｜>", "```json"), DEEPSEEK_V3),
-    (("<｜tool▁sep｜>",), DEEPSEEK_V3_1),
-    (("<|tool_calls_section_begin|>",), KIMI_K2),
-    (("open_tag('tools')",), KIMI_K3),
-    (("<|START_ACTION|>", '"tool_name": '), COMMAND),
-)
-"""Substrings of a template's source, all required; the first row that matches counts."""
+_Rows = Mapping[tuple[str, ...], SpelledCalls]
+_MARKED: _Rows = {
+    ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"): MISTRAL_IDS,
+    ("[TOOL_CALLS]", "[ARGS]"): MISTRAL,
+    ("[TOOL_CALLS] ",): replace(MISTRAL_LIST, begin="[TOOL_CALLS] ["),
+    ("[TOOL_CALLS]",): MISTRAL_LIST,
+    # DeepSeek V3 and R1, then V3.1
+    ("<｜tool▁sep｜>", "```json"): SpelledCalls(
+        name="deepseek v3",
+        begin="<｜tool▁calls▁begin｜>",
+        call="<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n"
+        "```json\n$arguments\n```<｜tool▁call▁end｜>",
+        separator="\n",
+        end="<｜tool▁calls▁end｜>",
+        trigger="<｜tool▁calls▁begin｜>",
+    ),
+    ("<｜tool▁sep｜>",): SpelledCalls(
+        name="deepseek v3.1",
+        begin="<｜tool▁calls▁begin｜>",
+        call="<｜tool▁call▁begin｜>$name<｜tool▁sep｜>$arguments<｜tool▁call▁end｜>",
+        end="<｜tool▁calls▁end｜>",
+        trigger="<｜tool▁calls▁begin｜>",
+    ),
+    ("<|tool_calls_section_begin|>",): SpelledCalls(
+        name="kimi k2",
+        begin="<|tool_calls_section_begin|>",
+        call="<|tool_call_begin|>functions.$name:$id<|tool_call_argument_begin|>$arguments"
+        "<|tool_call_end|>",
+        end="<|tool_calls_section_end|>",
+        trigger="<|tool_calls_section_begin|>",
+        ids=NumberedIds(),
+        id_pattern="0|[1-9][0-9]{0,3}",
+    ),
+    ("open_tag('tools')",): KIMI_K3,
+    ("<|START_ACTION|>", '"tool_name": '): COMMAND,
+}
+"""Formats by substrings of a template's source, all required; the first row that matches counts."""
 
 
-def marked(template: str) -> SpelledCalls | None:
-    return _find_marked(template, _MARKED)
-
-
-def _find_marked(
-    template: str, rows: Iterable[tuple[tuple[str, ...], SpelledCalls]]
-) -> SpelledCalls | None:
-    found = (known for marks, known in rows if all(mark in template for mark in marks))
+def marked(template: str, rows: _Rows = _MARKED) -> SpelledCalls | None:
+    found = (known for marks, known in rows.items() if all(mark in template for mark in marks))
     return next(found, None)
 
 
@@ -149,32 +133,27 @@ def _listed(name: str, begin: str, end: str, call: str = _OBJECT) -> SpelledCall
 TOOL_CALLS = _listed("list in tool_calls", "<tool_calls>", "</tool_calls>")
 """Hunyuan A13B, Jamba, Apriel."""
 
-NEMOTRON = _listed("nemotron", "<TOOLCALL>", "</TOOLCALL>")
-"""Nemotron Nano 2."""
-
-APERTUS = _listed("apertus", "<|tools_prefix|>", "<|tools_suffix|>", '{"$name": $arguments}')
-
-GRANITE = _listed("granite", "<|tool_call|>", "")
-"""Granite 3. Granite 4 writes as Hermes does."""
-
-FUNCTOOLS = _listed("functools", "functools", "")
-"""Phi-4 mini and Firefunction 2, by what their prompts ask for."""
-
-XLAM = SpelledCalls(name="xlam", begin="[", call=_OBJECT, separator=", ", end="]")
-"""A bare list: an answer is text or calls."""
-
-_LISTS = (
-    (re.compile(r"<TOOLCALL>\["), NEMOTRON),
-    (re.compile(r"<\|tools_prefix\|>"), APERTUS),
-    (re.compile(r"<tool_calls>\["), TOOL_CALLS),
-    (re.compile(r"functools\["), FUNCTOOLS),
-    (re.compile(r"<\|tool_call\|>(?!\\n)"), GRANITE),
-    (re.compile(r"single JSON array.*\[\{\"name\": ", re.DOTALL), XLAM),
-)
+_LISTS = {
+    # Nemotron Nano 2
+    r"<TOOLCALL>\[": _listed("nemotron", "<TOOLCALL>", "</TOOLCALL>"),
+    r"<\|tools_prefix\|>": _listed(
+        "apertus", "<|tools_prefix|>", "<|tools_suffix|>", '{"$name": $arguments}'
+    ),
+    r"<tool_calls>\[": TOOL_CALLS,
+    # Phi-4 mini and Firefunction 2, by what their prompts ask for
+    r"functools\[": _listed("functools", "functools", ""),
+    # Granite 3; Granite 4 writes as Hermes does
+    r"<\|tool_call\|>(?!\\n)": _listed("granite", "<|tool_call|>", ""),
+    # A bare list: an answer is text or calls
+    r"(?s)single JSON array.*\[\{\"name\": ": SpelledCalls(
+        name="xlam", begin="[", call=_OBJECT, separator=", ", end="]"
+    ),
+}
+"""Formats by a pattern in a template's source."""
 
 
 def lists(template: str) -> SpelledCalls | None:
-    return next((known for mark, known in _LISTS if mark.search(template)), None)
+    return next((known for mark, known in _LISTS.items() if re.search(mark, template)), None)
 
 
 # Hermes 2 Pro, Qwen 2.5, Qwen 3, EXAONE 4 and others
@@ -229,64 +208,53 @@ LLAMA = SpelledCalls(
 
 # Calls between marks, as an object or after their names
 
-MINIMAX_M1 = SpelledCalls(
-    name="minimax m1",
-    begin="<tool_calls>\n",
-    call=_OBJECT,
-    separator="\n",
-    end="\n</tool_calls>",
-    trigger="<tool_calls>",
-)
-
-INTERNLM_2 = SpelledCalls(
-    name="internlm 2",
-    call=f"<|action_start|><|plugin|>\n{_OBJECT}<|action_end|>",
-    trigger="<|action_start|><|plugin|>",
-)
-
-GIGACHAT_3 = SpelledCalls(
-    name="gigachat 3",
-    call=f"<|message_sep|>\n\nfunction call<|role_sep|>\n{_OBJECT}",
-    trigger="<|message_sep|>",
-    parallel=False,
-)
-"""The template writes one call of a message, as does that of the next."""
-
-GIGACHAT_3_1 = SpelledCalls(
-    name="gigachat 3.1",
-    call=f"<|function_call|>{_OBJECT}",
-    trigger="<|function_call|>",
-    parallel=False,
-)
-
-LONGCAT = SpelledCalls(
-    name="longcat",
-    call=f"<longcat_tool_call>\n{_OBJECT}\n</longcat_tool_call>",
-    separator="\n",
-    trigger="<longcat_tool_call>",
-)
-
-GRANITE_20B = SpelledCalls(
-    name="granite 20b", call=f"<function_call> {_OBJECT}", separator="\n", trigger="<function_call>"
-)
-
-FUNCTIONARY_3_1 = SpelledCalls(
-    name="functionary 3.1", call="<function=$name>$arguments</function>", trigger="<function="
-)
-
-_MARKED_AT_LAST = (
-    (('{"name": "', '"parameters": ', "<|start_header_id|>"), LLAMA),
-    (('{"name": "', '"parameters": ', "<|header_start|>"), LLAMA),
-    (("<tool_calls>\\n", '"arguments": '), MINIMAX_M1),
-    (("<|action_start|><|plugin|>",), INTERNLM_2),
-    (('function_call="<|function_call|>"',), GIGACHAT_3_1),
-    (("<|role_sep|>", "function call"), GIGACHAT_3),
-    (("<longcat_tool_call>",), LONGCAT),
-    (("<function_call> ",), GRANITE_20B),
-    (("'<function=' + ", "+ '</function>'"), FUNCTIONARY_3_1),
-)
+_MARKED_AT_LAST: _Rows = {
+    ('{"name": "', '"parameters": ', "<|start_header_id|>"): LLAMA,
+    ('{"name": "', '"parameters": ', "<|header_start|>"): LLAMA,
+    ("<tool_calls>\\n", '"arguments": '): SpelledCalls(
+        name="minimax m1",
+        begin="<tool_calls>\n",
+        call=_OBJECT,
+        separator="\n",
+        end="\n</tool_calls>",
+        trigger="<tool_calls>",
+    ),
+    ("<|action_start|><|plugin|>",): SpelledCalls(
+        name="internlm 2",
+        call=f"<|action_start|><|plugin|>\n{_OBJECT}<|action_end|>",
+        trigger="<|action_start|><|plugin|>",
+    ),
+    ('function_call="<|function_call|>"',): SpelledCalls(
+        name="gigachat 3.1",
+        call=f"<|function_call|>{_OBJECT}",
+        trigger="<|function_call|>",
+        parallel=False,
+    ),
+    # The template writes one call of a message, as does that of GigaChat 3.1.
+    ("<|role_sep|>", "function call"): SpelledCalls(
+        name="gigachat 3",
+        call=f"<|message_sep|>\n\nfunction call<|role_sep|>\n{_OBJECT}",
+        trigger="<|message_sep|>",
+        parallel=False,
+    ),
+    ("<longcat_tool_call>",): SpelledCalls(
+        name="longcat",
+        call=f"<longcat_tool_call>\n{_OBJECT}\n</longcat_tool_call>",
+        separator="\n",
+        trigger="<longcat_tool_call>",
+    ),
+    ("<function_call> ",): SpelledCalls(
+        name="granite 20b",
+        call=f"<function_call> {_OBJECT}",
+        separator="\n",
+        trigger="<function_call>",
+    ),
+    ("'<function=' + ", "+ '</function>'"): SpelledCalls(
+        name="functionary 3.1", call="<function=$name>$arguments</function>", trigger="<function="
+    ),
+}
 """As ``_MARKED``, tried after all other detectors."""
 
 
 def marked_at_last(template: str) -> SpelledCalls | None:
-    return _find_marked(template, _MARKED_AT_LAST)
+    return marked(template, _MARKED_AT_LAST)

@@ -31,15 +31,6 @@ LFM2 = replace(
     trigger="<|tool_call_start|>",
 )
 
-OLMO_3 = replace(
-    PYTHONIC,
-    name="olmo 3",
-    begin="<function_calls>",
-    separator="\n",
-    end="</function_calls>",
-    trigger="<function_calls>",
-)
-
 _GEMMA = Literals(
     equals=":",
     comma=",",
@@ -51,27 +42,31 @@ _GEMMA = Literals(
     bare_names=True,
 )
 
-FUNCTION_GEMMA = SpelledCalls(
-    name="functiongemma",
-    call="<start_function_call>call:$name{$arguments}<end_function_call>",
-    trigger="<start_function_call>",
-    notation=_GEMMA,
-)
-
-GEMMA_4 = SpelledCalls(
-    name="gemma 4",
-    call="<|tool_call>call:$name{$arguments}<tool_call|>",
-    trigger="<|tool_call>",
-    notation=replace(_GEMMA, quote='<|"|>'),
-)
-
-_BY_MARK = (
-    (re.compile("<start_function_call>call:"), FUNCTION_GEMMA),
-    (re.compile(r"<\|tool_call>call:"), GEMMA_4),
-    (re.compile(r"\[func_name1\(param"), PYTHONIC),
-    (re.compile(r"<\|tool_call_start\|>\[|List of tools: (?:<\|tool_list_start\|>)?\["), LFM2),
-    (re.compile(r"<function_calls>.*\+ '\('", re.DOTALL), OLMO_3),
-)
+_BY_MARK = {
+    "<start_function_call>call:": SpelledCalls(
+        name="functiongemma",
+        call="<start_function_call>call:$name{$arguments}<end_function_call>",
+        trigger="<start_function_call>",
+        notation=_GEMMA,
+    ),
+    r"<\|tool_call>call:": SpelledCalls(
+        name="gemma 4",
+        call="<|tool_call>call:$name{$arguments}<tool_call|>",
+        trigger="<|tool_call>",
+        notation=replace(_GEMMA, quote='<|"|>'),
+    ),
+    r"\[func_name1\(param": PYTHONIC,
+    r"<\|tool_call_start\|>\[|List of tools: (?:<\|tool_list_start\|>)?\[": LFM2,
+    r"(?s)<function_calls>.*\+ '\('": replace(
+        PYTHONIC,
+        name="olmo 3",
+        begin="<function_calls>",
+        separator="\n",
+        end="</function_calls>",
+        trigger="<function_calls>",
+    ),
+}
+"""Formats by a pattern in a template's source."""
 
 _ARGUMENTS: dict[str, Any] = {
     "z_number": -2.5,
@@ -95,7 +90,7 @@ _WRITTEN = re.compile(
 
 
 def literals(template: str) -> SpelledCalls | None:
-    found = next((known for mark, known in _BY_MARK if mark.search(template)), None)
+    found = next((known for mark, known in _BY_MARK.items() if re.search(mark, template)), None)
     if found is None or not isinstance(found.notation, Literals):
         return None
     return replace(found, notation=_read_off(template, found.notation))

@@ -26,7 +26,7 @@ class Generation(jinja2.ext.Extension):
 
 
 EXTENSIONS = (Generation, jinja2.ext.loopcontrols)
-"""What chat templates may use beyond Jinja."""
+"""Extensions of Jinja that chat templates may use."""
 
 
 class Template:
@@ -95,7 +95,7 @@ def calls_of(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str, A
 
 
 def render(template: str, messages: Sequence[dict[str, Any]]) -> str | None:
-    """``messages`` as ``template`` writes them; None where it takes no such conversation.
+    """``messages`` as ``template`` writes them; None if it refuses them.
 
     The environment is that of transformers' ``apply_chat_template``.
     """

@@ -21,7 +21,7 @@ from app.http.config import ApiConfig
 from app.http.endpoint import AnswerCall, Api, endpoint
 from app.http.openapi import GENERATES, describe
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
+from app.http.requests.fields import GenerationFields, answer_call, stream_options, token_limit
 from app.http.requests.messages import (
     Detail,
     ImagePart,

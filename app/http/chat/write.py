@@ -34,7 +34,7 @@ from app.http.reports import (
     measured,
     origins_entry,
 )
-from app.http.requests.generation import ServedTier, StreamOptions, served_tier
+from app.http.requests.fields import ServedTier, StreamOptions, served_tier
 from app.serving.generation import Generation
 
 

@@ -15,7 +15,7 @@ from app.http.completions.write import Completion, CompletionChunk, completion_r
 from app.http.endpoint import AnswerCall, Api, endpoint
 from app.http.openapi import GENERATES, describe
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
+from app.http.requests.fields import GenerationFields, answer_call, stream_options, token_limit
 from app.http.requests.unsupported import COMPLETIONS, NO_EFFECT
 from app.http.requests.wire import Count, Ignored, TokenLimit, invalid, missing
 

@@ -27,7 +27,7 @@ from app.http.reports import (
     measured,
     origins_entry,
 )
-from app.http.requests.generation import StreamOptions
+from app.http.requests.fields import StreamOptions
 from app.serving.generation import Generation
 
 

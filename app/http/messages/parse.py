@@ -26,7 +26,7 @@ from app.http.endpoint import AnswerCall, Api, endpoint
 from app.http.errors import ANTHROPIC
 from app.http.messages.write import AnsweredMessage, CountedTokens, MessageEvent, messages_renderer
 from app.http.openapi import GENERATES, MessagesError, describe
-from app.http.requests.generation import GenerationFields, answer_call, token_limit
+from app.http.requests.fields import GenerationFields, answer_call, token_limit
 from app.http.requests.messages import (
     ImagePart,
     ImageReader,

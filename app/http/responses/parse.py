@@ -30,7 +30,7 @@ from app.http.keys import owner_of
 from app.http.models import ServedModel
 from app.http.openapi import GENERATES, Deleted, Page, describe
 from app.http.requests.constraints import ExtensionFields, JsonSchemaResponse, ResponseFormat
-from app.http.requests.generation import GenerationFields, answer_call, token_limit
+from app.http.requests.fields import GenerationFields, answer_call, token_limit
 from app.http.requests.messages import (
     Detail,
     ImagePart,

@@ -41,7 +41,7 @@ from app.http.reports import (
     token_sources,
     with_fields,
 )
-from app.http.requests.generation import served_tier
+from app.http.requests.fields import served_tier
 from app.serving.generation import Generation
 
 Event = dict[str, Any]

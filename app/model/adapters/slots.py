@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,6 @@ from app.model.adapters.targets import (
     adapter_rows,
     add_to_results,
     find_targets,
-    rows_seen,
 )
 from app.model.config import AdaptersConfig, ModelConfig
 from app.model.cpu.layers import PanelLinear
@@ -91,7 +92,15 @@ class AdapterSlots:
         taken = {name for names in self._banks for name in names}
         modules = dict(self._model.named_modules())
         left = {name: modules[name] for name in self._targets if name not in taken}
-        with rows_seen(left) as seen:
+        seen: dict[str, list[int]] = {name: [] for name in left}
+        """Numbers of rows, by call."""
+
+        def note(name: str, _: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:
+            seen[name].append(inputs[0][..., 0].numel())
+
+        with ExitStack() as hooks:
+            for name, module in left.items():
+                hooks.enter_context(module.register_forward_hook(partial(note, name)))
             run()
         tokens = max([rows for calls in seen.values() for rows in calls], default=0)
         for name, module in left.items():

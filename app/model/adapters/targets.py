@@ -6,8 +6,7 @@ they see some of the tokens, nor does the output layer, which sees only rows wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -81,20 +80,6 @@ def add_to_results(module: nn.Module, bank: Bank, route: AttentionRoute) -> None
         bank.add(x.reshape(-1, x.shape[-1]), out.view(-1, out.shape[-1]), attention.adapters)
 
     module.register_forward_hook(add)
-
-
-@contextmanager
-def rows_seen(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[int]]]:
-    """Number of rows in each call of these modules so far, by name."""
-    seen: dict[str, list[int]] = {name: [] for name in modules}
-
-    def note(name: str) -> Callable[[Any, tuple[Tensor, ...], Tensor], None]:
-        return lambda _, inputs, out: seen[name].append(inputs[0][..., 0].numel())
-
-    with ExitStack() as hooks:
-        for name, each in modules.items():
-            hooks.enter_context(each.register_forward_hook(note(name)))
-        yield seen
 
 
 AdapterRows = Sequence[tuple[int, slice | Tensor]]

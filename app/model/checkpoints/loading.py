@@ -74,8 +74,8 @@ def load_whole(
 
     Reads safetensors and GGUF and never runs code that comes with a model. Host memory: on the CPU
     the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
-    on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
-    what cannot be loaded, lacks weights or cannot be served exactly.
+    on a GPU they go to the device one by one. Raises ``UnsupportedModel`` for what cannot be
+    loaded, lacks weights or cannot be served exactly.
 
     With a ``group`` it is this rank's share of the model. On a GPU only this share of stored
     weights is read; random weights are created whole first.
@@ -116,10 +116,12 @@ def load_whole(
                 model = assemble(plain, weights, dtype, folder=config.model)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
-            if settings is not whole and settings is whole.get_text_config():
-                # Only the language model of a whole one is loaded: under names of its own.
-                options = {**options, "key_mapping": {r"^model\.language_model\.": "model."}}
-            options = {**_placement(device, group), **options}
+            if settings is not whole and settings is whole.get_text_config():  # a part of it
+                options["key_mapping"] = {r"^model\.language_model\.": "model."}
+            if device.type != "cpu" and group is not None:
+                options["distributed_config"] = DistributedConfig(tp_size=group.size)
+            elif device.type != "cpu":  # each weight is read to the device, a few at a time
+                options["device_map"] = {"": device}
             family = auto_class(settings, images=images)
             model = _with_stored_weights(config.model, family, settings, dtype, options, progress)
             if stored_quantization(settings) is not None and not config.dequantize:
@@ -208,15 +210,6 @@ def _with_stored_weights(
     require_complete(report, model)
     require_used(report, model, loaded)
     return loaded
-
-
-def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
-    """Options that make transformers read each weight to ``device``, a few at a time."""
-    if device.type == "cpu":
-        return {}
-    if group is not None:
-        return {"distributed_config": DistributedConfig(tp_size=group.size)}
-    return {"device_map": {"": device}}
 
 
 @contextlib.contextmanager

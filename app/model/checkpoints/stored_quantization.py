@@ -19,15 +19,13 @@ from transformers.utils import import_utils
 
 from app.core.errors import UnsupportedModel
 
-_Package = tuple[str, Callable[[], bool]]
-"""A requirement, as for pip, and whether it is there."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """How transformers runs one kind of checkpoint with its weights as they are stored."""
 
-    packages: tuple[_Package, ...]
+    packages: tuple[tuple[str, Callable[[], bool]], ...]
+    """Requirements, as for pip, and whether each is there."""
     capability: tuple[int, int] | None = None
     """The least compute capability of a GPU that runs it; None: any."""
     on_cpu: bool = False

@@ -111,7 +111,7 @@ class FusedLayer(nn.Module):
         self.mlp: nn.Module | None = None
         """The MLP, if torch computes it; None: the loops do."""
         if is_swiglu(layer.mlp):
-            gate_up = PanelWeights.interleaved(layer.mlp.gate_proj, layer.mlp.up_proj)
+            gate_up = PanelWeights([layer.mlp.gate_proj, layer.mlp.up_proj], interleaved=True)
             down = PanelWeights([layer.mlp.down_proj])
             self.weights += [gate_up, down]
             values["intermediate"] = layer.mlp.gate_proj.out_features
@@ -172,7 +172,7 @@ def can_fuse(model: PreTrainedModel) -> bool:
 def fuse(
     model: PreTrainedModel,
     route: AttentionRoute,
-    recurrent: RecurrentRoute | None = None,
+    recurrent: RecurrentRoute,
     *,
     layers: bool = True,
     amx_from: tuple[int, int] = (0, 0),

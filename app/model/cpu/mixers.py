@@ -89,19 +89,17 @@ class Routes:
     """The routes of a model's layers, whose targets hold the current step."""
 
     attention: AttentionRoute
-    recurrent: RecurrentRoute | None
+    recurrent: RecurrentRoute
 
     @property
     def layers(self) -> int:
         """Number of layers with attention or a state."""
-        states = {} if self.recurrent is None else self.recurrent.shapes
-        return len(self.attention.options) + len(states)
+        return len(self.attention.options) + len(self.recurrent.shapes)
 
     def targets(self) -> tuple[CpuAttention, CpuScan | None]:
         """Attention and scan of the current step; None: the model has no recurrent layer."""
-        attention = self.attention.target
+        attention, scan = self.attention.target, self.recurrent.target
         assert isinstance(attention, CpuAttention), "no step has begun"
-        scan = None if self.recurrent is None else self.recurrent.target
         assert scan is None or isinstance(scan, CpuScan)
         return attention, scan
 
@@ -135,7 +133,10 @@ class Routes:
     def _attention(self, attention: Any, shifted: bool) -> Mixer | None:
         options = self.attention.options.get(attention.layer_idx)
         names = code_names(attention)
-        if options is None or not _is_plain(options) or not _OF_ATTENTION.issuperset(names):
+        if options is None or options.chunked or not _OF_ATTENTION.issuperset(names):
+            return None
+        others = (options.softcap, options.sinks, options.slopes, options.latent)
+        if any(each is not None for each in others):
             return None
         if not _rotates_halves(attention, names):
             return None
@@ -194,11 +195,6 @@ class Routes:
             "head_eps": gated_norm.eps,
         }
         return Mixer(mixer.layer_idx, inputs, mixer.out_proj, values, None)
-
-
-def _is_plain(options: AttentionOptions) -> bool:
-    others = (options.softcap, options.sinks, options.slopes, options.latent)
-    return all(each is None for each in others) and not options.chunked
 
 
 def _rotates_halves(attention: Any, names: Sequence[str]) -> bool:
@@ -268,8 +264,11 @@ def read_norm(norm: nn.Module, *, gated: bool = False) -> Norm | None:
         normed = normed * nn.functional.silu(gates.float())
     else:
         out = _given(norm, x)
+    if out is None or out.shape != normed.shape:
+        return None
     for shifted in (False,) if gated else (False, True):
-        if _alike(out, normed * (weight.detach().float() + shifted)):
+        wanted = normed * (weight.detach().float() + shifted)
+        if (out - wanted).norm() <= _LIKENESS * wanted.norm():
             return Norm(weight.detach(), float(eps), shifted)
     return None
 
@@ -281,9 +280,3 @@ def _given(norm: nn.Module, *arguments: Tensor) -> Tensor | None:
     except (IndexError, RuntimeError, TypeError):
         return None
     return out.float()
-
-
-def _alike(out: Tensor | None, wanted: Tensor) -> bool:
-    if out is None or out.shape != wanted.shape:
-        return False
-    return bool((out - wanted).norm() <= _LIKENESS * wanted.norm())

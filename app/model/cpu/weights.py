@@ -58,31 +58,30 @@ class PanelWeights:
     Neighbours of one kind become one weight with one record.
     """
 
-    def __init__(self, linears: Sequence[Linear]) -> None:
-        runs = [list(run) for _, run in groupby(linears, kind_of)]
-        self._start(len(runs), linears)
-        for number, run in enumerate(runs):
-            outputs = sum(each.out_features for each in run)
-            self._put(number, run[0], _joined(run), _joined_bias(run), outputs)
-
-    @classmethod
-    def interleaved(cls, gate: Linear, up: Linear) -> PanelWeights:
-        """One weight with a panel of ``gate`` before each one of ``up``; both are of one kind."""
-        made = cls.__new__(cls)
-        made._start(1, [gate, up])
-        data = torch.stack([_joined([part]) for part in (gate, up)], dim=1)
-        made._put(0, gate, data, _interleaved_bias(gate, up), gate.out_features)
-        return made
-
-    def _start(self, count: int, linears: Sequence[Linear]) -> None:
+    def __init__(self, linears: Sequence[Linear], *, interleaved: bool = False) -> None:
+        """``interleaved``: a gate and an up projection of one kind become one weight with a panel
+        of the first before each one of the second."""
+        runs = [linears] if interleaved else [[*run] for _, run in groupby(linears, kind_of)]
         self._rounds = max(
             each.rounds if isinstance(each, QuantizedLinear) else 0 for each in linears
         )
         self._kind = kind_of(linears[0])
-        self._records = np.zeros(count, dtype=records.WEIGHT)
+        self._records = np.zeros(len(runs), dtype=records.WEIGHT)
         self._kept: list[Tensor] = []
         self.bytes_by_type: Counter[str] = Counter()
         """Memory of the panels and biases, by type."""
+        for number, run in enumerate(runs):
+            bias = _joined_bias(run)
+            if not interleaved:
+                outputs = sum(each.out_features for each in run)
+                self._put(number, run[0], _joined(run), bias, outputs)
+                continue
+            outputs = run[0].out_features
+            if bias is not None:
+                padded = nn.functional.pad(bias.view(2, -1), (0, -outputs % panels.WIDTH))
+                bias = padded.view(2, -1, panels.WIDTH).transpose(0, 1)
+            data = torch.stack([_joined([part]) for part in run], dim=1)
+            self._put(number, run[0], data, bias, outputs)
 
     @property
     def address(self) -> int:
@@ -198,11 +197,3 @@ def _joined_bias(linears: Sequence[Linear]) -> Tensor | None:
         return None
     biases = [torch.zeros(one.out_features) if one.bias is None else one.bias for one in linears]
     return torch.cat([bias.bfloat16() for bias in biases])
-
-
-def _interleaved_bias(gate: Linear, up: Linear) -> Tensor | None:
-    both = _joined_bias([gate, up])
-    if both is None:
-        return None
-    padded = nn.functional.pad(both.view(2, -1), (0, -gate.out_features % panels.WIDTH))
-    return padded.view(2, -1, panels.WIDTH).transpose(0, 1)

@@ -246,7 +246,7 @@ class _ShapeProbe:
 
 
 def probe_layers(
-    model: PreTrainedModel, route: AttentionRoute, recurrent: RecurrentRoute | None = None
+    model: PreTrainedModel, route: AttentionRoute, recurrent: RecurrentRoute
 ) -> dict[int, LayerShape]:
     """Shapes of keys and values by layer, from one forward pass over two tokens.
 
@@ -256,10 +256,9 @@ def probe_layers(
     """
     probe = _ShapeProbe()
     route.chunks = chunk_sizes(model.config)
-    states = contextlib.nullcontext() if recurrent is None else recurrent.probing()
-    with states, _without_products(model):
+    with recurrent.probing(), _without_products(model):
         run_two_tokens(model, route, probe)
-    check_layers(model, {*probe.shapes, *(() if recurrent is None else recurrent.shapes)})
+    check_layers(model, {*probe.shapes, *recurrent.shapes})
     return probe.shapes
 
 

@@ -31,7 +31,7 @@ def route_nearness(model: PreTrainedModel, route: AttentionRoute) -> None:
     scaling = _LogScaling(model.config.get_text_config())
     model.register_forward_pre_hook(scaling.note_positions, with_kwargs=True)
     for module in attentions:
-        scales = scaling.applies_to(module)
+        scales = scaling.floor is not None and not module.is_sliding and hasattr(module, "q_norm")
         _route_profiles(module.rel_logits_proj, route, scaling if scales else None)
         if scales:
             _scale_queries(module, route, scaling)
@@ -50,12 +50,9 @@ class _LogScaling:
     """Scaling of scores by position, for models that use a token's row as its position."""
 
     def __init__(self, text: Any) -> None:
-        self._floor: int | None = getattr(text, "log_scaling_n_floor", None)
+        self.floor: int | None = getattr(text, "log_scaling_n_floor", None)
         self._alpha: float = getattr(text, "log_scaling_alpha", 0.0)
         self._positions = torch.zeros(1, 0)
-
-    def applies_to(self, module: Any) -> bool:
-        return self._floor is not None and not module.is_sliding and hasattr(module, "q_norm")
 
     def note_positions(self, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         if kwargs.get("position_ids") is not None:
@@ -63,8 +60,8 @@ class _LogScaling:
 
     def of(self, rows: Tensor) -> Tensor:
         """``rows`` [1, T, H, D], scaled by their positions."""
-        assert self._floor is not None
-        times = ((self._positions + 1).float() / self._floor).clamp(min=1.0)
+        assert self.floor is not None
+        times = ((self._positions + 1).float() / self.floor).clamp(min=1.0)
         return (rows.float() * (1.0 + self._alpha * times.log())[..., None, None]).to(rows.dtype)
 
 

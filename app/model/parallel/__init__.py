@@ -5,6 +5,6 @@
 
 To be read in this order: ``group`` (exchanges within a layer), ``plan`` and ``shares`` (the part of
 each weight that a rank holds, by transformers' own plan, and the wrappers of layers that are cut),
-``message`` (a step as one array), ``steps``, ``rank_processes`` (rank 0's side: starts the others,
+``message`` (a step as one array), ``rank_processes`` (rank 0's side: starts the others,
 sends steps, notices their end) and ``rank`` (theirs).
 """

@@ -16,20 +16,19 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from app.core.errors import LeapjsonError
-from app.model.inputs import Ints
-from app.model.parallel.group import leave
+from app.model.inputs import Ints, StepArrays
+from app.model.parallel.group import Group, leave
 from app.model.parallel.message import unpack
 from app.model.parallel.rank_processes import LENGTH, Job
-
-if TYPE_CHECKING:
-    from app.model.parallel.steps import Follower
-
 
 _LOSS_SECONDS = 1.0
 """Wait after a failed exchange: it may fail before the loss of rank 0 is noticed."""
@@ -47,7 +46,7 @@ def main(arguments: list[str]) -> NoReturn:
     try:
         from app.model.composition import load_follower
 
-        _follow(load_follower(job), steps)
+        _follow(*load_follower(job), steps)
     except Exception as error:
         watch.join(_LOSS_SECONDS)  # ends this process if rank 0 is gone
         if isinstance(error, LeapjsonError):
@@ -67,11 +66,24 @@ def receive(connection: socket.socket) -> bytearray:
     return _exactly(connection, length)
 
 
-def _follow(follower: Follower, steps: socket.socket) -> None:
+Compute = Callable[[StepArrays, Tensor | None], object]
+"""``TorchRunner.compute`` of this rank's runner."""
+
+
+def _follow(compute: Compute, group: Group, steps: socket.socket) -> None:
     while message := receive(steps):
         values: Ints = np.frombuffer(message, dtype=np.int64)
-        follower.run(*unpack(values))
+        run_step(compute, group, *unpack(values))
     leave(alone=False)
+
+
+@torch.inference_mode()
+def run_step(compute: Compute, group: Group, step: StepArrays, drawn: int) -> None:
+    """Compute this rank's part of every layer; the logits are not used.
+
+    ``drawn``: number of ids drawn by the previous step that rank 0 broadcasts.
+    """
+    compute(step, group.broadcast(group.empty_ids(drawn)) if drawn else None)
 
 
 def _exactly(connection: socket.socket, length: int) -> bytearray:

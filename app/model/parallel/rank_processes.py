@@ -26,11 +26,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from app.core.child_environment import child_environment
 from app.core.errors import DeviceFailed, LeapjsonError, UnsupportedModel
 from app.model.config import ModelConfig
 from app.model.inputs import Ints, StepArrays
-from app.model.parallel.group import leave
+from app.model.parallel.group import Group, leave
 from app.model.parallel.message import pack
 
 LENGTH = struct.Struct("<q")
@@ -108,6 +110,9 @@ class _Member:
 class RankProcesses:
     """The other ranks of a model whose rank 0 is this process. Sent to by one thread."""
 
+    group: Group
+    """All ranks, set once they have met."""
+
     def __init__(self, config: ModelConfig) -> None:
         """Starts them; they load the model while this process does."""
         self._size = config.tensor_parallel
@@ -130,6 +135,16 @@ class RankProcesses:
         data = LENGTH.pack(message.nbytes) + message.tobytes()
         for member in self._members:
             member.steps.sendall(data)
+
+    def lead(self, step: StepArrays, drawn: Tensor | None) -> None:
+        """Send ``step``, before rank 0 computes it. ``drawn``: ids drawn by the previous step,
+        int64, if they are only on the device; they are broadcast from there if the step uses any.
+        """
+        if drawn is None or (step.drawn_rows < 0).all():
+            self.send(step, 0)
+        else:
+            self.send(step, len(drawn))
+            self.group.broadcast(drawn)
 
     def watch(self, on_loss: Callable[[str], None]) -> None:
         """Call ``on_loss`` once, from any thread, when a rank is gone; at once if one is."""

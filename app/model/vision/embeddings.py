@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -19,14 +18,6 @@ from transformers import PreTrainedModel
 from app.core.images import Features, PreparedImage
 from app.model.inputs import StepArrays
 from app.model.vision.tower import EncodingCancelled, Tower
-
-
-@dataclass(frozen=True, slots=True)
-class _Put:
-    rows: Tensor
-    """Shape [N]: indices of the step's tokens."""
-    features: Tensor
-    """Shape [N, 1 + D, H]."""
 
 
 class ImageEmbeddings:
@@ -40,7 +31,8 @@ class ImageEmbeddings:
         self._embedded_as = embedded_as
         self.vision_encoder = vision_encoder
         self._device = model.device
-        self._now: _Put | None = None
+        self._now: tuple[Tensor, Tensor] | None = None
+        """Indices of the step's tokens that are images' [N], and their features [N, 1 + D, H]."""
         self._hooks = [model.get_input_embeddings().register_forward_hook(self._replace)]
         decoder: Any = model.get_decoder()
         for number in range(depth):
@@ -66,7 +58,7 @@ class ImageEmbeddings:
             parts.append(features.to(self._device, non_blocking=True))  # in the steps' own stream
         rows = torch.cat([torch.arange(each.row, each.row + each.length) for each in image_rows])
         step.token_ids[rows.numpy()] = self._embedded_as
-        self._now = _Put(rows.to(self._device), torch.cat(parts))
+        self._now = rows.to(self._device), torch.cat(parts)
         try:
             yield
         finally:
@@ -75,12 +67,14 @@ class ImageEmbeddings:
     def _replace(self, _: nn.Module, __: Any, embedded: Tensor) -> Tensor:
         """Put features into the embeddings [1, T, H]."""
         if self._now is not None:
-            embedded[0, self._now.rows] = self._now.features[:, 0].to(embedded.dtype)
+            rows, features = self._now
+            embedded[0, rows] = features[:, 0].to(embedded.dtype)
         return embedded
 
     def _add(self, number: int, _: nn.Module, __: Any, hidden: Tensor) -> Tensor:
         if self._now is not None:  # in place: our own loops continue with the same memory
-            hidden[0, self._now.rows] += self._now.features[:, number].to(hidden.dtype)
+            rows, features = self._now
+            hidden[0, rows] += features[:, number].to(hidden.dtype)
         return hidden
 
 

@@ -254,10 +254,6 @@ def connect_vision(
     return None
 
 
-def blocks_for(vision: LoadedVision, block_size: int) -> int:
-    return -(len(vision.trial.tokens) // -block_size)
-
-
 def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool) -> list[Span]:
     """The trial in two steps of a span each: cut inside the image, or between two images."""
     seen = trial.images.images

@@ -85,7 +85,10 @@ class Tower:
         name = language_name(whole)
         parts[name] = self._reader = _StandIn(parts[name])
         vars(self._encoder)["_modules"] = parts
-        _part_configurations(self._encoder)
+        copies: dict[int, Any] = {}
+        for module in self._encoder.modules():  # so that the language model's may change
+            if (config := vars(module).get("config")) is not None:
+                vars(module)["config"] = copies.setdefault(id(config), copy.deepcopy(config))
         self._taken = frozenset(inspect.signature(type(whole).forward).parameters)
         self._is_wanted: Callable[[], bool] = lambda: True
         for module in self._encoder.modules():
@@ -237,12 +240,3 @@ def language_name(whole: Any) -> str:
     """The name of the language model within a vision model."""
     (name,) = [name for name in _LANGUAGE_MODELS if whole._modules.get(name) is not None]
     return name
-
-
-def _part_configurations(encoder: nn.Module) -> None:
-    """Copy configurations: settings of the language model must not change those of the tower."""
-    copies: dict[int, Any] = {}
-    for module in encoder.modules():
-        config = vars(module).get("config")
-        if config is not None:
-            vars(module)["config"] = copies.setdefault(id(config), copy.deepcopy(config))

@@ -70,7 +70,7 @@ class Fused:
         self.slots = StateSlots(count=64, interval=BLOCK)
         scan = CpuScan(allocate_states(recurrent.shapes, self.slots, CPU))
         attention = CpuAttention(storage, batch_invariant=True)
-        self.forward = RaggedForward(self.model, route, attention, recurrent, scan)
+        self.forward = RaggedForward(self.model, route, recurrent, attention, scan)
 
     def run(self, spans: list[Span]) -> Tensor:
         """Logits of all tokens."""

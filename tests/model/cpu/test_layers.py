@@ -25,6 +25,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.layers.recurrent import RecurrentRoute
 from tests.model.tiny import (
     eager_logits,
     mean_error,
@@ -82,12 +83,16 @@ def fused_forward(model: PreTrainedModel, *, layers: bool = True) -> tuple[Ragge
     The numbers are those of its cache groups and of the linear layers that became panels.
     """
     route = AttentionRoute()
-    shapes = probe_layers(model, route)
+    shapes = probe_layers(model, route, RecurrentRoute(model))
     assert can_fuse(model)
-    packed = fuse(model, route, layers=layers)
+    packed = fuse(model, route, RecurrentRoute(model), layers=layers)
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
-    return RaggedForward(model, route, CpuAttention(storage)), len(storage.groups), packed
+    return (
+        RaggedForward(model, route, RecurrentRoute(model), CpuAttention(storage)),
+        len(storage.groups),
+        packed,
+    )
 
 
 def in_random_batches(
@@ -140,7 +145,7 @@ def test_a_bias_of_one_half_of_an_mlp_is_added(biased: str) -> None:
         for name in ("gate", "up")
     )
     rows, found = torch.randn(3, 72).bfloat16(), torch.empty(3, 136, dtype=torch.bfloat16)
-    weights, team = PanelWeights.interleaved(gate, up), CpuTeam(1, 0)
+    weights, team = PanelWeights([gate, up], interleaved=True), CpuTeam(1, 0)
     arguments = (len(rows), rows.data_ptr(), weights.address, 1, 0, found.data_ptr(), 136)
     team.reserve(len(rows) * weights.rounded_bytes)
     jobs.product(*team.shared, jobs._SWIGLU, jobs.ROUND, *arguments)

@@ -25,6 +25,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.layers.recurrent import RecurrentRoute
 from tests.model.compiled_mode import in_compiled_mode
 from tests.model.interpreter import DEVICE
 from tests.model.peft_files import ATTENTION, MLP, merge, save_adapter
@@ -139,11 +140,11 @@ def test_a_captured_step_serves_adapters_that_are_loaded_later(
             targets, count=2, rank=4, dtype=model.dtype, device=DEVICE
         ),
     )
-    shapes = probe_layers(model, route)
+    shapes = probe_layers(model, route, RecurrentRoute(model))
     assert fuse(model, route, batch_invariant=False, adapters=slots) == layers
     storage = allocate(shapes, num_blocks=8, block_size=4, device=DEVICE)
     attention = TritonAttention(storage, shapes, max_model_len=32, has_adapters=True, device=SMALL)
-    forward = RaggedForward(model, route, attention)
+    forward = RaggedForward(model, route, RecurrentRoute(model), attention)
     texts = [[5, 9], [7, 2]]
     plan = planned(
         [Span(texts[0], 0, [[0]], adapter=2), Span(texts[1], 0, [[1]])],

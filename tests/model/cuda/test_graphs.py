@@ -39,7 +39,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import LayerShape, allocate_groups
 from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
-from app.model.layers.recurrent import DeltaRule
+from app.model.layers.recurrent import DeltaRule, RecurrentRoute
 from app.model.state_storage import StateShape, allocate_states
 from tests.model.cuda.test_attention import BLOCK, CPU, make_storage, on_device
 from tests.model.interpreter import DEVICE
@@ -103,10 +103,10 @@ class Model:
     def __init__(self, folder: Path) -> None:
         name = save_config(folder, "llama")
         self._plain, self._plain_route = eager_model(name), AttentionRoute()
-        probe_layers(self._plain, self._plain_route)
+        probe_layers(self._plain, self._plain_route, RecurrentRoute(self._plain))
         self._model = eager_model(name).to(DEVICE)  # type: ignore[arg-type]
         self._route = AttentionRoute()
-        self.shapes = probe_layers(self._model, self._route)
+        self.shapes = probe_layers(self._model, self._route, RecurrentRoute(self._model))
         torch.manual_seed(0)
         self.storage = on_device(make_storage(self.shapes, BLOCKS))
 
@@ -118,7 +118,9 @@ class Model:
             keys={layer: each.cpu().clone() for layer, each in self.storage.keys.items()},
             values={layer: each.cpu().clone() for layer, each in self.storage.values.items()},
         )
-        return RaggedForward(self._plain, self._plain_route, CpuAttention(copy)).run(step)
+        return RaggedForward(
+            self._plain, self._plain_route, RecurrentRoute(self._plain), CpuAttention(copy)
+        ).run(step)
 
     def steps(
         self, make_capture: Callable[[], Capture] = lambda: Launches, *, tokens: int = 4
@@ -127,7 +129,7 @@ class Model:
             self.storage, self.shapes, max_model_len=MAX_MODEL_LEN, device=SMALL
         )
         return CudaSteps(
-            RaggedForward(self._model, self._route, attention),
+            RaggedForward(self._model, self._route, RecurrentRoute(self._model), attention),
             attention,
             max_graph_tokens=tokens,
             max_model_len=MAX_MODEL_LEN,

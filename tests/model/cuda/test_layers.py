@@ -18,6 +18,7 @@ from app.core.step import Span
 from app.model.cuda.layers import FusedLayer, FusedNorm, fuse
 from app.model.inputs import lay_out
 from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.layers.recurrent import RecurrentRoute
 from tests.model.fused_models import KINDS, OTHERS, SIZES, fused, saved
 from tests.model.interpreter import DEVICE
 from tests.model.tiny import (
@@ -156,7 +157,7 @@ def test_layers_of_another_kind_keep_their_own_code_and_have_no_invariant_mode(
     kind: str, tmp_path: Path
 ) -> None:
     route, model = AttentionRoute(), varied_model(saved(tmp_path, kind), torch.float32)
-    probe_layers(model, route)
+    probe_layers(model, route, RecurrentRoute(model))
     with pytest.raises(UnsupportedModel, match=r"needs layers of Llama, Mistral, .* Gemma3"):
         fuse(model, route, batch_invariant=True)
     assert fuse(model, route, batch_invariant=False) == 0
@@ -165,7 +166,7 @@ def test_layers_of_another_kind_keep_their_own_code_and_have_no_invariant_mode(
 
 def test_weights_in_two_types_keep_their_own_code(tmp_path: Path) -> None:
     route, model = AttentionRoute(), varied_model(saved(tmp_path, "llama"), torch.float32)
-    probe_layers(model, route)
+    probe_layers(model, route, RecurrentRoute(model))
     layer: Any = model.get_submodule("model.layers.1")
     layer.mlp.down_proj.bfloat16()
     assert fuse(model, route, batch_invariant=False) == 0
@@ -174,7 +175,7 @@ def test_weights_in_two_types_keep_their_own_code(tmp_path: Path) -> None:
 def test_a_layer_is_freed_before_the_next_one_is_joined(tmp_path: Path) -> None:
     folder = saved(tmp_path, "llama", num_hidden_layers=4)
     route, model = AttentionRoute(), varied_model(folder, torch.float32)
-    probe_layers(model, route)
+    probe_layers(model, route, RecurrentRoute(model))
     layers: Any = model.get_submodule("model.layers")
     whole = [weakref.ref(layer.mlp.up_proj.weight) for layer in layers]
     held: list[int] = []

@@ -225,7 +225,7 @@ def interpreted_runner(folder: Path, model: PreTrainedModel) -> TorchRunner:
         storage, loaded.shapes, max_model_len=80, recurrent=True, device=limits
     )
     scan = TritonScan(states, attention)
-    forward = RaggedForward(model, loaded.route, attention, loaded.recurrent, scan)
+    forward = RaggedForward(model, loaded.route, loaded.recurrent, attention, scan)
     steps = CudaSteps(
         forward,
         attention,

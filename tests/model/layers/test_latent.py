@@ -23,6 +23,7 @@ from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import LayerShape, allocate
 from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.layers.latent import LatentHeads, LatentProjection, keep_latents
+from app.model.layers.recurrent import RecurrentRoute
 from app.model.loaded import load
 from app.model.self_check import worst_error
 from tests.model.tiny import (
@@ -89,9 +90,9 @@ def save(folder: Path, kind: str, **changes: Any) -> str:
 
 def forward_of(model: Any, blocks: int = 60) -> tuple[RaggedForward, dict[int, LayerShape]]:
     route = AttentionRoute()
-    shapes = keep_latents(model, route, probe_layers(model, route))
+    shapes = keep_latents(model, route, probe_layers(model, route, RecurrentRoute(model)))
     storage = allocate(shapes, num_blocks=blocks, block_size=4, device=torch.device("cpu"))
-    return RaggedForward(model, route, CpuAttention(storage)), shapes
+    return RaggedForward(model, route, RecurrentRoute(model), CpuAttention(storage)), shapes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,13 +132,17 @@ def test_the_kernels_of_a_gpu_read_them_too(tmp_path: Path) -> None:
     folder = save(tmp_path, "DeepSeek V3", num_hidden_layers=1)
     model: Any = eager_model(folder)
     route = AttentionRoute()
-    shapes = keep_latents(model.to(DEVICE), route, probe_layers(model, route))
+    shapes = keep_latents(
+        model.to(DEVICE), route, probe_layers(model, route, RecurrentRoute(model))
+    )
     storage = allocate(shapes, num_blocks=30, block_size=4, device=DEVICE)
     small = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
     attention = TritonAttention(storage, shapes, max_model_len=128, device=small)
     dice = random.Random(2)
     texts = random_texts(dice, (21, 3))
-    found = run_in_random_batches(RaggedForward(model, route, attention), 1, texts, dice, blocks=30)
+    found = run_in_random_batches(
+        RaggedForward(model, route, RecurrentRoute(model), attention), 1, texts, dice, blocks=30
+    )
     assert_close(found, eager_logits(eager_model(folder), texts))
 
 

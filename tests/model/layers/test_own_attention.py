@@ -17,6 +17,7 @@ from app.model.inputs import lay_out
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.model_call import logits_of
 from app.model.layers.own_attention import route_own_attention
+from app.model.layers.recurrent import RecurrentRoute
 from app.model.self_check import worst_error
 from tests.model.reach.small import small_config
 from tests.model.tiny import eager_model, run_in_random_batches, runner_config
@@ -77,7 +78,9 @@ def test_falcon_keeps_the_keys_of_a_group_once(tmp_path: Path) -> None:
     model = eager_model(saved(tmp_path, *VARIANTS["falcon, several key heads"]))
     route = AttentionRoute()
     route_own_attention(model, route)
-    assert [shape.kv_heads for shape in probe_layers(model, route).values()] == [2, 2]
+    assert [
+        shape.kv_heads for shape in probe_layers(model, route, RecurrentRoute(model)).values()
+    ] == [2, 2]
 
 
 def test_layers_have_their_forwards_after_a_probe(tmp_path: Path) -> None:
@@ -87,7 +90,7 @@ def test_layers_have_their_forwards_after_a_probe(tmp_path: Path) -> None:
     sums: list[float] = []
     for layer in (first, second):
         layer.register_forward_hook(lambda _, inputs, result: sums.append(result.abs().sum()))
-    probe_layers(model, AttentionRoute())
+    probe_layers(model, AttentionRoute(), RecurrentRoute(model))
     assert first.forward is own
     assert "forward" not in vars(second)
     assert sums[1] == 0  # no product

@@ -176,7 +176,7 @@ def check(kind: str, scan: type[CpuScan]) -> None:
     cpu = torch.device("cpu")
     storage = allocate(shapes, num_blocks=case.blocks, block_size=BLOCK, device=cpu)
     states = allocate_states(recurrent.shapes, CHECKED_SLOTS, cpu)
-    forward = RaggedForward(model, route, CpuAttention(storage), recurrent, scan(states))
+    forward = RaggedForward(model, route, recurrent, CpuAttention(storage), scan(states))
     check_ragged_step(model, forward, case, BLOCK, expected)
 
 

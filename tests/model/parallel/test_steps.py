@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,8 @@ from torch import Tensor
 from app.core.step import Span
 from app.model.inputs import StepArrays, lay_out
 from app.model.parallel.message import pack, unpack
-from app.model.parallel.steps import Follower, Leader
+from app.model.parallel.rank import run_step
+from app.model.parallel.rank_processes import RankProcesses
 from tests.model.parallel.threads import ThreadGroup, on_all_ranks
 from tests.steps import planned
 
@@ -27,7 +27,10 @@ def test_token_ids_drawn_on_the_device_reach_the_other_ranks_if_a_step_reads_the
 ) -> None:
     sent: list[bytes] = []
 
-    class FakeRankProcesses:
+    class FakeRankProcesses(RankProcesses):
+        def __init__(self, group: ThreadGroup) -> None:
+            self.group = group
+
         def send(self, step: StepArrays, drawn: int) -> None:
             sent.append(pack(step, drawn).tobytes())
 
@@ -37,14 +40,13 @@ def test_token_ids_drawn_on_the_device_reach_the_other_ranks_if_a_step_reads_the
         computed.append((step.token_ids.tolist(), None if drawn is None else drawn.tolist()))
 
     drawn = torch.tensor([7, 8, 9])
-    rank_processes: Any = FakeRankProcesses()
-    Leader(rank_processes, _Quiet()).lead(lay_out(plan, 4), drawn)
+    FakeRankProcesses(_Quiet()).lead(lay_out(plan, 4), drawn)
 
     def run(group: ThreadGroup) -> None:
         if group.rank == 0:
-            Leader(rank_processes, group).lead(lay_out(plan, 4), drawn)
+            FakeRankProcesses(group).lead(lay_out(plan, 4), drawn)
         else:
-            Follower(compute, group).run(*unpack(np.frombuffer(sent[0], dtype=np.int64)))
+            run_step(compute, group, *unpack(np.frombuffer(sent[0], dtype=np.int64)))
 
     on_all_ranks(2, run)
     assert computed == [(lay_out(plan, 4).token_ids.tolist(), handed_out)]

@@ -27,6 +27,7 @@ from app.model.device import spare_tokens
 from app.model.forward import RaggedForward
 from app.model.kv_storage import KvStorage, allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.layers.recurrent import RecurrentRoute
 from app.model.runner import RunnerDescription, TorchRunner
 from app.model.self_check import check_ragged_step, make_case, whole_logits
 from tools.bench.gpu_report.device import device_of, event, kernels_loaded
@@ -96,7 +97,7 @@ def interpreted_runner(config: ModelConfig) -> TorchRunner:
     device = torch.device("cpu")
     model = language_part(load_whole(config, device, torch.float32), device)
     route = AttentionRoute()
-    shapes = probe_layers(model, route)
+    shapes = probe_layers(model, route, RecurrentRoute(model))
     vocabulary = config.vocab_size or model.config.get_text_config().vocab_size
     case = make_case(vocabulary, CHECKED_BLOCK_SIZE)
     expected = whole_logits(model, case)
@@ -110,7 +111,7 @@ def interpreted_runner(config: ModelConfig) -> TorchRunner:
             storage, shapes, max_model_len=length, batch_invariant=config.batch_invariant,
             device=A_HOPPER,
         )  # fmt: skip
-        forward = RaggedForward(model, route, attention)
+        forward = RaggedForward(model, route, RecurrentRoute(model), attention)
         steps = CudaSteps(
             forward, attention, max_graph_tokens=graph_tokens, max_model_len=length,
             capture=_RelaunchedGraph,

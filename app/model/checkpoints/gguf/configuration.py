@@ -195,9 +195,9 @@ def _rope(keys: _Keys, theta: float) -> _Values:
     return rope
 
 
-def _experts(keys: _Keys, count: str = "num_local_experts", *, partial: bool = False) -> _Values:
+def _experts(keys: _Keys, *, partial: bool = False) -> _Values:
     return _attention(keys, partial=partial) | {
-        count: keys.take("expert_count"),
+        "num_local_experts": keys.take("expert_count"),
         "num_experts_per_tok": keys.take("expert_used_count"),
     }
 

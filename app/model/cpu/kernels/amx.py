@@ -91,7 +91,7 @@ def _multiply(
     for high, chosen in ((1, few), (2, builder.not_(few))):
         with builder.if_then(chosen):
             write = functools.partial(_write, high=high)
-            function = defined(builder, f"tiles_bfloat16_{high}", 7, write)
+            function = defined(builder, f"tiles_bfloat16_{high}", [I64] * 7, write)
             with builder.if_then(builder.icmp_signed(">", whole, I64(0))):
                 builder.call(function, [rows, x, stride, panel, I64(ROWS), whole, sums])
             with builder.if_then(builder.icmp_signed(">", left, I64(0))):

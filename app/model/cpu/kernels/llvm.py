@@ -53,9 +53,11 @@ def declare(builder: Any, result: Any, arguments: list[Any], name: str, **option
     return _code.get_or_insert_function(builder.module, kind, name)
 
 
-def defined(builder: Any, name: str, arguments: int, write: Callable[[Any], None]) -> Any:
-    """The function of int64s that ``write`` writes on the first call; it is not inlined."""
-    function = declare(builder, VOID, [I64] * arguments, f"leapjson_{name}")
+def defined(
+    builder: Any, name: str, arguments: list[Any], write: Callable[[Any], None], result: Any = VOID
+) -> Any:
+    """A function that ``write`` writes on the first call; neither inlined nor specialised."""
+    function = declare(builder, result, arguments, f"leapjson_{name}")
     if function.is_declaration:
         function.linkage = "linkonce_odr"
         function.attributes.add("noinline")

@@ -136,11 +136,11 @@ def by_rows(
         builder: Any, rows: Any, x: Any, stride: Any, panel: Any, units: Any, sums: Any
     ) -> None:
         for count in range(1, MOST_ROWS + 1):
-            function = defined(builder, f"{name}_{count}", 5, partial(write, rows=count))
+            function = defined(builder, f"{name}_{count}", [I64] * 5, partial(write, rows=count))
             with builder.if_then(builder.icmp_signed("==", rows, I64(count))):
                 builder.call(function, [x, stride, panel, units, sums])
         if write_tiles is not None and has("amx-int8"):
-            function = defined(builder, f"{name}_tiles", 6, write_tiles)
+            function = defined(builder, f"{name}_tiles", [I64] * 6, write_tiles)
             with builder.if_then(builder.icmp_signed(">", rows, I64(MOST_ROWS))):
                 builder.call(function, [rows, x, stride, panel, units, sums])
 

@@ -32,6 +32,7 @@ _SPINS_BEFORE_SLEEP = 6000
 _SPINS_BEFORE_YIELD = 2000
 """Looks at the board before a thread that waits for the last items yields its core."""
 _FUTEX, _WAIT, _WAKE = 202, 128, 129  # x86-64 Linux; private to the process
+_ALL = 1 << 30
 
 
 def new_board() -> Board:
@@ -73,19 +74,10 @@ def _yield_core(builder: Any) -> None:
 
 
 @of_integers(types.void)
-def _sleep(builder: Any, address: Any, seen: Any) -> None:
-    """Sleep while the 32 bits at the address equal ``seen``."""
-    _futex(builder, address, I64(_WAIT), seen, I64(0))
-
-
-@of_integers(types.void)
-def _wake(builder: Any, address: Any) -> None:
-    _futex(builder, address, I64(_WAKE), I64(1 << 30))
-
-
-def _futex(builder: Any, *arguments: Any) -> None:
+def _futex(builder: Any, address: Any, operation: Any, value: Any) -> None:
+    """Sleep while the 32 bits at the address equal ``value``, or wake so many threads."""
     system_call = declare(builder, I64, [I64], "syscall", var_arg=True)
-    builder.call(system_call, [I64(_FUTEX), *arguments])
+    builder.call(system_call, [I64(_FUTEX), address, operation, value, I64(0)])
 
 
 @compiled()
@@ -96,7 +88,7 @@ def publish(board: Board, items: int) -> None:
     number = (_read(base + 8 * WORD) >> 32) + 1
     _publish(base + 8 * WORD, ((number & 0x7FFFFFFF) << 32) | items)
     if _read(base + 8 * SLEEPERS) > 0:
-        _wake(base + 8 * WORD + 4)
+        _futex(base + 8 * WORD + 4, _WAKE, _ALL)
 
 
 @compiled()
@@ -147,7 +139,7 @@ def next_item(board: Board) -> int:
         _add(base + 8 * SLEEPERS, 1)
         word = _read(base + 8 * WORD)
         if word & 0xFFFFFFFF == 0 and not _read(base + 8 * CLOSED):
-            _sleep(base + 8 * WORD + 4, word >> 32)
+            _futex(base + 8 * WORD + 4, _WAIT, word >> 32)
         _add(base + 8 * SLEEPERS, -1)
         looks = 0
 
@@ -158,4 +150,4 @@ def close(board: Board) -> None:
     base = board.ctypes.data
     _publish(base + 8 * CLOSED, 1)
     _publish(base + 8 * WORD, ((_read(base + 8 * WORD) >> 32) + 1) << 32)
-    _wake(base + 8 * WORD + 4)
+    _futex(base + 8 * WORD + 4, _WAKE, _ALL)

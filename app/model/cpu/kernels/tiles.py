@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
 from app.model.cpu.kernels.compiled import address_of, narrow, widen
-from app.model.cpu.kernels.llvm import FLOAT, I32, I64, VOID, declare, intrinsic, pointer
+from app.model.cpu.kernels.llvm import FLOAT, I32, I64, VOID, declare, defined, intrinsic, pointer
 from app.model.cpu.kernels.records import at, memory
 from app.model.cpu.kernels.vectors import (
     FLOATS,
@@ -61,89 +62,35 @@ _NAMES = {types.uint16: "bfloat16", types.int16: "float16", types.float32: "floa
 
 
 @intrinsic
-def _score_tile(
-    _context: Any, like: Any, rows: Any, query: Any, pitch: Any, keys: Any, ahead: Any,
-    offset: Any, vectors: Any, count: Any, out: Any, out_pitch: Any, scale: Any,
+def _sum_tile(
+    _context: Any, like: Any, what: Any, rows: Any, own: Any, pitch: Any, places: Any, ahead: Any,
+    offset: Any, first: Any, second: Any, out: Any, out_pitch: Any, factor: Any,
 ) -> Any:  # fmt: skip
-    """Scores of 1 to 4 rows with ``count`` keys, filled up to a multiple of 16, times ``scale``.
-
-    ``keys`` has the addresses of keys of ``like``'s type, ``ahead`` those of keys to fetch
-    meanwhile, each plus ``offset``. Rows of ``query`` are bfloat16 if ``like`` is, else float32;
-    both are ``vectors`` long, with ``numbers_in`` numbers each.
-    """
-    given = [rows, query, pitch, keys, ahead, offset, vectors, count, out, out_pitch]
-    return _tile("score", like, given, _score, scale=True)
-
-
-@intrinsic
-def _add_tile(
-    _context: Any, like: Any, rows: Any, weights: Any, pitch: Any, values: Any, ahead: Any,
-    offset: Any, count: Any, vector: Any, sums: Any, sums_pitch: Any,
-) -> Any:  # fmt: skip
-    """Add ``count`` values, from 1 on, to sums of 1 to 4 rows, by the weights of each row.
-
-    Only the numbers of vector ``vector`` are added; sums of bfloat16 have the even numbers of a
-    vector, then the odd ones. The rest is as for ``_score_tile``.
-    """
-    given = [rows, weights, pitch, values, ahead, offset, count, vector, sums, sums_pitch]
-    return _tile("add", like, given, lambda *a: _add(*a, lines=1))
-
-
-@intrinsic
-def _add_wide_tile(
-    _context: Any, like: Any, rows: Any, weights: Any, pitch: Any, values: Any, ahead: Any,
-    offset: Any, count: Any, vector: Any, sums: Any, sums_pitch: Any,
-) -> Any:  # fmt: skip
-    """``_add_tile`` for 64 numbers from ``vector`` on."""
-    given = [rows, weights, pitch, values, ahead, offset, count, vector, sums, sums_pitch]
-    return _tile(
-        "add_wide",
-        like,
-        given,
-        lambda function, rows, like: _add(function, rows, like, lines=WIDE // numbers_in(like)),
-    )
-
-
-@intrinsic
-def _finish(_context: Any, like: Any, sums: Any, vectors: Any, share: Any, out: Any) -> Any:
-    """Write the sums of a row, as ``_add_tile`` leaves them, times ``share`` to ``out``, as numbers
-    of ``like``'s type."""
+    """``SCORE``, ``ADD``, ``ADD_WIDE`` or ``FINISH`` for ``like``'s type, see ``tile``."""
     if like not in _NAMES:
         return None
-    kinds = [I64, I64, FLOAT, I64]
+    by_rows: dict[int, tuple[str, Callable[..., None]]] = {
+        SCORE: ("score", _score),
+        ADD: ("add", partial(_add, lines=1)),
+        ADD_WIDE: ("add_wide", partial(_add, lines=WIDE // numbers_in(like))),
+    }
+    kinds = [I64] * 9 + [FLOAT]
 
     def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-        function = declare(builder, VOID, kinds, f"leapjson_finish_{_NAMES[like]}")
-        if function.is_declaration:
-            _define(function)
-            _write_finish(function, like)
-        builder.call(function, arguments[1:])
+        _, what, rows, *rest = arguments
+        for number, (name, write) in by_rows.items():
+            with builder.if_then(builder.icmp_signed("==", what, I64(number))):
+                for count in range(1, ROWS + 1):
+                    own = partial(write, rows=count, like=like)
+                    function = defined(builder, f"{name}_{_NAMES[like]}_{count}", kinds, own)
+                    with builder.if_then(builder.icmp_signed("==", rows, I64(count))):
+                        builder.call(function, rest)
+        with builder.if_then(builder.icmp_signed("==", what, I64(FINISH))):
+            finish = partial(_finish, like=like)
+            builder.call(defined(builder, f"finish_{_NAMES[like]}", kinds, finish), rest)
         return context.get_dummy_value()
 
-    return types.void(like, types.int64, types.int64, types.float32, types.int64), emit
-
-
-def _tile(
-    name: str, like: Any, given: list[Any], write: Callable[..., None], *, scale: bool = False
-) -> Any:
-    """``write(function, rows, like)`` writes the function that is called for so many rows."""
-    if like not in _NAMES:
-        return None
-    kinds = [I64] * (len(given) - 1) + [FLOAT] * scale
-
-    def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-        _, rows, *rest = arguments
-        for count in range(1, ROWS + 1):
-            own = f"leapjson_{name}_{_NAMES[like]}_{count}"
-            function = declare(builder, VOID, kinds, own)
-            if function.is_declaration:
-                _define(function)
-                write(function, count, like)
-            with builder.if_then(builder.icmp_signed("==", rows, I64(count))):
-                builder.call(function, rest)
-        return context.get_dummy_value()
-
-    return types.void(like, *[types.int64] * len(given), *[types.float32] * scale), emit
+    return types.void(like, *[types.int64] * 11, types.float32), emit
 
 
 @functools.cache
@@ -155,26 +102,19 @@ def entry(number: Any) -> int:
         first: int, second: int, out: int, out_pitch: int, factor: float,
     ) -> None:  # fmt: skip
         like = number(0)
-        if what == SCORE:
-            _score_tile(
-                like, rows, own, pitch, places, ahead, offset, first, second, out, out_pitch, factor
-            )
-        elif what == ADD:
-            _add_tile(like, rows, own, pitch, places, ahead, offset, first, second, out, out_pitch)
-        elif what == ADD_WIDE:
-            _add_wide_tile(
-                like, rows, own, pitch, places, ahead, offset, first, second, out, out_pitch
-            )
-        elif what == FINISH:
-            _finish(like, own, first, factor, out)
-        elif what == WIDEN:
+        if what == WIDEN:
             narrow_row, wide = memory(at(own), (first,), number), memory(at(out), (first,), _f32)
             for i in range(first):
                 wide[i] = widen(narrow_row[i])
-        else:
+        elif what == NARROW:
             wide, narrow_row = memory(at(own), (first,), _f32), memory(at(out), (first,), number)
             for i in range(first):
                 narrow_row[i] = narrow(wide[i] * factor, like)
+        else:
+            _sum_tile(
+                like, what, rows, own, pitch, places, ahead, offset, first, second, out, out_pitch,
+                factor,
+            )  # fmt: skip
 
     return address_of(run, "void(" + "int64, " * 11 + "float32)")
 
@@ -186,10 +126,21 @@ def tile(
 ) -> Any:  # fmt: skip
     """Call ``function``, an ``entry``, to do what its first argument says:
 
-    - ``SCORE``, ``ADD`` and ``ADD_WIDE``: ``_score_tile``, ``_add_tile`` and ``_add_wide_tile``;
-    - ``FINISH``: ``_finish`` of the sums at ``own``, which are ``first`` vectors;
+    - ``SCORE``: scores of 1 to 4 ``rows`` with ``second`` keys, filled up to a multiple of 16,
+      times ``factor``. Rows are bfloat16 if the keys are, else float32; both are ``first`` vectors
+      long, with ``numbers_in`` numbers each;
+    - ``ADD``: add ``first`` values, from 1 on, to the sums of 1 to 4 ``rows``, by the weights of
+      each row. Only the numbers of vector ``second`` are added; sums of bfloat16 have the even
+      numbers of a vector, then the odd ones;
+    - ``ADD_WIDE``: the same for 64 numbers from vector ``second`` on;
+    - ``FINISH``: the sums of a row at ``own``, as ``ADD`` leaves them, ``first`` vectors, times
+      ``factor`` to ``out``, as numbers of the entry's type;
     - ``WIDEN``: ``first`` numbers at ``own`` as float32 to ``out``;
     - ``NARROW``: ``first`` float32 at ``own``, times ``factor``, to ``out``.
+
+    ``places`` has the addresses of keys or values, ``ahead`` those of others to fetch meanwhile,
+    each plus ``offset``. Rows of queries or weights are at ``own``, ``pitch`` apart, results at
+    ``out``, ``out_pitch`` apart.
     """
     kinds = [I64] * 11 + [FLOAT]
 
@@ -224,20 +175,10 @@ def cap(_context: Any, scores: Any, first: Any, end: Any, most: Any) -> Any:
 
 def _call(name: str, result: Any, kinds: list[Any], write: Callable[[Any], None]) -> Any:
     def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-        function = declare(builder, result, kinds, f"leapjson_{name}")
-        if function.is_declaration:
-            _define(function)
-            write(function)
-        value = builder.call(function, arguments)
+        value = builder.call(defined(builder, name, kinds, write, result), arguments)
         return context.get_dummy_value() if result is VOID else value
 
     return emit
-
-
-def _define(function: Any) -> None:
-    """Mark ``function`` as one that the compiler neither inlines nor specialises."""
-    function.linkage = "linkonce_odr"
-    function.attributes.add("noinline")
 
 
 def _score(function: Any, rows: int, like: Any) -> None:
@@ -287,8 +228,8 @@ def _score(function: Any, rows: int, like: Any) -> None:
     builder.ret_void()
 
 
-def _add(function: Any, rows: int, like: Any, *, lines: int) -> None:
-    weights, pitch, values, ahead, offset, count, vector, sums, sums_pitch = function.args
+def _add(function: Any, rows: int, like: Any, lines: int) -> None:
+    weights, pitch, values, ahead, offset, count, vector, sums, sums_pitch, _ = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     own = [builder.add(weights, builder.mul(pitch, I64(row))) for row in range(rows)]
     parts = numbers_in(like) // LANES
@@ -322,8 +263,8 @@ def _add(function: Any, rows: int, like: Any, *, lines: int) -> None:
     builder.ret_void()
 
 
-def _write_finish(function: Any, like: Any) -> None:
-    sums, vectors, share, out = function.args
+def _finish(function: Any, like: Any) -> None:
+    sums, _, _, _, _, vectors, _, out, _, share = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     factor = spread(builder, share)
 
