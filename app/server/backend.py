@@ -107,7 +107,6 @@ def load_backend(
         library_log.enable_propagation()
     with reporting_compilations(progress):
         backend = _load(settings, observer, progress)
-
     linecache.clearcache()  # source files that libraries read at their import: 2 MiB
     return_freed_memory()
     return backend

@@ -150,11 +150,12 @@ def _add_block(
 
     A row at a time, from memory to memory: the sums of all rows do not fit in registers.
     """
-    builder = turn.builder
-    for group in _groups(kind):
+    builder, groups = turn.builder, _groups(kind)
+    for group in groups:
         whole = sums_of(group)
         scales = turn.halves(group.scales)
-        minima = turn.halves(kind.block_bytes - 2 * WIDTH) if kind.minima else []
+        is_last = group is groups[-1]  # minima are those of the block
+        minima = turn.halves(kind.block_bytes - 2 * WIDTH) if kind.minima and is_last else []
         for row in range(len(turn.rows)):
             factor = turn.inputs(row, SCALE, FLOATS)
             cells = [(row, i) for i in turn.columns]
